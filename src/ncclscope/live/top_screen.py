@@ -1,8 +1,14 @@
 """The terminal screen of `ncclscope top`, drawn by textual; top_tables makes the text."""
 
+import asyncio
+import builtins
+import signal
+from contextlib import suppress
 from typing import Any, ClassVar
 
+from rich.console import RenderableType
 from rich.text import Text
+from rich.traceback import Traceback
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Key
@@ -122,6 +128,24 @@ class Top(App[None]):
         self.paused = False
         self.reading = False
         self.failure = ""
+        self.terminal_failure = ""  # why the terminal can be read or written no more
+
+    # ---- the terminal ----
+    def end(self, cause: str) -> None:
+        """Ends the screen because the terminal fails; from any thread."""
+        self.terminal_failure = cause
+        self.call_later(self.exit)
+
+    def panic(self, *renderables: RenderableType) -> None:
+        """Ends the screen. A terminal that cannot be read any more gives no traceback."""
+        for traceback in renderables:
+            if isinstance(traceback, Traceback) and traceback.trace.stacks:
+                error = traceback.trace.stacks[0]
+                kind = getattr(builtins, error.exc_type, None)
+                if isinstance(kind, type) and issubclass(kind, OSError):
+                    self.end(error.exc_value)
+                    return
+        super().panic(*renderables)
 
     # ---- parts ----
     def compose(self) -> ComposeResult:
@@ -139,6 +163,9 @@ class Top(App[None]):
         self.table.focus()
         self.start_reading()
         self.set_interval(self.interval_s, self.start_reading)
+        with suppress(ValueError, RuntimeError):  # only the main thread may
+            # The default would leave the terminal as the screen needs it.
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
 
     @property
     def filter(self) -> str:
