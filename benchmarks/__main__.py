@@ -21,6 +21,7 @@ from benchmarks import (
     reader_faults,
     reader_speed,
     sampled_verdicts,
+    server_faults,
     serving,
     slurm,
     soak,
@@ -58,6 +59,7 @@ ALL = {
     "faults": faults,
     "mutations": mutations,
     "reader_faults": reader_faults,
+    "server_faults": server_faults,
     "slurm": slurm,  # last: it needs root and Slurm
 }
 

@@ -24,6 +24,7 @@ from ncclscope.regular_files import kind_of_file
 
 STDOUT = Path("-")
 _GZIP_LEVEL = 3  # half the time of level 6, a fifth larger
+_LONGEST_SCRATCH = 100  # bytes of a temporary directory's name; file systems take 255
 _READER_WAIT_S = 10.0  # for a program to open the other end of a FIFO
 _DESCRIPTORS = ("/dev/", "/proc/")  # where names stand for open files and devices
 _SHARED_MEMORY = "/dev/shm/"  # plain files
@@ -167,6 +168,11 @@ def _open_stream(path: Path) -> int:
 
 
 # ---- directories ----
+def _short_name(path: Path) -> str:
+    """The beginning of a file's name, which must stay short and is given to DuckDB."""
+    return path.name.encode(errors="ignore")[:_LONGEST_SCRATCH].decode(errors="ignore")
+
+
 @contextmanager
 def scratch_near(path: Path) -> Iterator[Path]:
     """A temporary directory in the directory of `path`, so that moving there is atomic. Where
@@ -175,7 +181,7 @@ def scratch_near(path: Path) -> Iterator[Path]:
     streams = not path.is_dir() and not is_replaced(path)
     parent = None if streams else Path(os.path.realpath(path)).parent
     try:
-        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=parent))
+        scratch = Path(tempfile.mkdtemp(prefix=f".{_short_name(path)}-", dir=parent))
     except OSError as error:
         raise write_error(path, error) from None
     try:

@@ -27,18 +27,23 @@ _SAVED_MODEL = "manifest.json"
 
 def delete(capture: Path) -> list[Path]:
     """Deletes a capture. Returns what stays there because ncclscope did not write it. Links are
-    deleted, not followed.
+    never followed, and stay where other things of the user's do.
     """
     left: list[Path] = []
+    links: list[Path] = []
     for entry in list(os.scandir(capture)):
         path = Path(entry.path)
         if entry.is_dir(follow_symlinks=False):
             patterns = _patterns_of(path)
             left += _empty(path, patterns) if patterns else [path]
-        elif entry.is_symlink() or _is_one_of(entry.name, _OF_CAPTURE):
+        elif _is_one_of(entry.name, _OF_CAPTURE):
             path.unlink(missing_ok=True)
         else:
-            left.append(path)
+            (links if entry.is_symlink() else left).append(path)
+    if left:
+        return [*left, *links]
+    for link in links:
+        link.unlink(missing_ok=True)
     with suppress(OSError):  # something stays in it
         capture.rmdir()
     return left

@@ -74,9 +74,14 @@ def heartbeat(folder: Path) -> tuple[float, bool] | None:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a process wrote its live page within the last seconds, and has not ended."""
+    """Whether a process wrote its live page within the last seconds, and has not ended. Of a page
+    that cannot be read, as that of a newer release, the file's time counts: `prune` must not delete
+    what is being written.
+    """
     beat = heartbeat(folder)
     if beat is None:
+        with suppress(OSError):
+            return time.time() - (folder / "live").stat().st_mtime < SILENCE_S
         return False
     written_s, ended = beat
     return not ended and time.time() - written_s < SILENCE_S
@@ -181,8 +186,10 @@ def describe(capture: Path) -> CaptureInfo | None:
     )
 
 
-def captures_below(directory: Path) -> list[CaptureInfo]:
-    """Captures right below a directory, or that directory itself, oldest first."""
+def captures_below(directory: Path, follow_links: bool = True) -> list[CaptureInfo]:
+    """Captures right below a directory, or that directory itself, oldest first. Without
+    `follow_links` those are left out that are in other places, and only linked to.
+    """
     if not directory.is_dir():
         raise UsageError(
             f"cannot list {directory}: no such directory", "Name a directory of captures"
@@ -192,8 +199,9 @@ def captures_below(directory: Path) -> list[CaptureInfo]:
         return [itself]
     captures = []
     for entry in sorted(directory.iterdir()):
-        with suppress(PermissionError):  # another user's capture
-            info = describe(entry) if entry.is_dir() else None
+        with suppress(OSError):  # another user's capture, or one that went away
+            is_here = follow_links or not entry.is_symlink()
+            info = describe(entry) if is_here and entry.is_dir() else None
             captures += [info] if info else []
     return sorted(captures, key=lambda info: info.newest)
 

@@ -74,8 +74,12 @@ def _seen_here(header: Header) -> tuple[str, str] | None:
         return None
     try:
         fields = Path(f"/proc/{header.pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return DEAD, "its process is gone"
+    except OSError:  # /proc is hidden, or no file can be opened just now
+        return None
+    if len(fields) < 20:
+        return None
     if fields[19] != identity.get("start_ticks") or fields[0] in "ZX":
         return DEAD, "its process is gone"
     if fields[0] in "Tt":

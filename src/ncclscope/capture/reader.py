@@ -1,6 +1,7 @@
 """Captures: the directories that runs leave behind, with one folder per process."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -46,8 +47,12 @@ def _last_written(capture: Path) -> float:
 
 def find_captures(below: Path) -> list[Path]:
     """Captures right below a directory, newest last."""
-    captures = [entry for entry in below.iterdir() if entry.is_dir() and is_capture(entry)]
-    return sorted(captures, key=_last_written)
+    captures = []
+    for entry in below.iterdir():
+        with suppress(OSError):  # another user's directory, or one that went away
+            if is_capture(entry):
+                captures.append((_last_written(entry), entry))
+    return [entry for _, entry in sorted(captures)]
 
 
 def newest_capture(below: Path) -> Path:

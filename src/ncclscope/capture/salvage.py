@@ -255,12 +255,16 @@ def salvage(capture: Path | None = None, refused: list[str] | None = None) -> li
     """Brings in the arenas of dead processes (of one capture, or of all) and returns the folders
     they went to. `refused` gets what was left alone because it is another user's.
     """
-    return _bring_in(lambda home: capture is None or home.resolve() == capture.resolve(), refused)
+    # realpath and not Path.resolve: that raises where links go round in a circle.
+    return _bring_in(
+        lambda home: capture is None or os.path.realpath(home) == os.path.realpath(capture), refused
+    )
 
 
 def salvage_below(directory: Path) -> list[Path]:
     """The same for all captures right below a directory."""
-    return _bring_in(lambda home: home.resolve().parent == directory.resolve())
+    place = os.path.realpath(directory)
+    return _bring_in(lambda home: os.path.dirname(os.path.realpath(home)) == place)
 
 
 def salvage_matching(pattern: str) -> list[Path]:

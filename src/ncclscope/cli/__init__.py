@@ -12,6 +12,7 @@ from typing import Any
 
 from ncclscope._version import __version__
 from ncclscope.cli.examples import EXAMPLES
+from ncclscope.cli.standard_streams import prepare_streams
 from ncclscope.documentation import page
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable
@@ -42,7 +43,7 @@ COMMANDS = {
     "ls": "list captures with their size, job, ranks, mode and state",
     "prune": "delete captures by age and size",
     "pack": "pack a capture for a bug report, without private data",
-    "decode": "turn logs of finished processes into Parquet, a fraction of their size",
+    "decode": "turn logs of finished processes into smaller Parquet files",
     "salvage": "recover what dead processes left in shared memory",
     "demo": "record and report a simulated job with a late rank; no GPU needed",
     "env": "print the variables that switch recording on without `run`",
@@ -232,6 +233,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns the exit code."""
+    prepare_streams()
     try:
         arguments = _parse(list(sys.argv[1:] if argv is None else argv))
         code = int(_module(arguments.verb).run(arguments))

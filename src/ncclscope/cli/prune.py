@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(message, "Give --older-than AGE, --keep BYTES, or both")
     age = parse_age(arguments.older_than) if arguments.older_than else None
     keep = parse_bytes(arguments.keep) if arguments.keep else None
-    captures = captures_below(Path(arguments.directory))
+    captures = captures_below(Path(arguments.directory), follow_links=False)
     deleted = choose_for_deletion(captures, age, keep)
     for info in deleted:
         verb = "would delete" if arguments.dry_run else "deleting"

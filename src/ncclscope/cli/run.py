@@ -122,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
     launcher.
     """
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    if not command:
+    if not command or not command[0]:
         raise UsageError("nothing to run", "Give a command: ncclscope run -- torchrun train.py")
     _refuse_placeholders(arguments.output or "")
     check_system(arguments)

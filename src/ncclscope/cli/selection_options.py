@@ -63,6 +63,8 @@ def _window(model: Model, arguments: argparse.Namespace) -> tuple[int | None, in
             message = f"cannot understand --last {arguments.last}"
             raise UsageError(message, "Write a number and a unit: 500ms, 30s, 5m, 2h, 1d")
         since = "-" + arguments.last.removeprefix("-")
+        if not any(digit in since for digit in "123456789"):
+            raise UsageError(f"nothing lies within --last {arguments.last}", "Give a longer time")
     if since is None and until is None:
         return None, None
     first, last = extent(model.tables["operations"]) or (0, 0)

@@ -1,6 +1,7 @@
 """`ncclscope serve`."""
 
 import argparse
+import math
 import signal
 import sys
 import threading
@@ -20,20 +21,23 @@ from ncclscope.live.otlp import OtlpExport, otlp_endpoint
 from ncclscope.live.system_metrics import SystemMetrics
 from ncclscope.live.textfiles import write_textfiles
 
+_DAY_S = 86400.0
+
 
 def _check(arguments: argparse.Namespace) -> None:
     check_patterns(arguments.captures)
     check_system(arguments)
-    if arguments.interval < 0.1:
-        raise UsageError("--interval must be at least 0.1 s")
+    if not 0.1 <= arguments.interval <= _DAY_S:
+        raise UsageError("--interval must be at least 0.1 s and at most a day")
     if arguments.series < 200:
         raise UsageError("--series must be at least 200: a job needs them for itself")
     if arguments.otlp:
         otlp_endpoint(arguments.otlp)
-    if arguments.otlp_interval < 1:
-        raise UsageError("--otlp-interval must be at least 1 s")
-    if arguments.straggler_after < 0 or arguments.hook_pause < 0:
-        raise UsageError("--straggler-after and --hook-pause must not be negative")
+    if not 1 <= arguments.otlp_interval <= _DAY_S:
+        raise UsageError("--otlp-interval must be at least 1 s and at most a day")
+    for name in ("straggler_after", "hook_pause"):
+        if not 0 <= getattr(arguments, name) < math.inf:
+            raise UsageError(f"--{name.replace('_', '-')} must be a number that is not negative")
     if arguments.textfile and not arguments.textfile.is_dir():
         message = f"cannot write metrics to {arguments.textfile}: no such directory"
         raise UsageError(message, "Give the directory of --collector.textfile.directory")
@@ -48,7 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.system:
         root, interval_s = arguments.system_root, arguments.system_interval
         system_metrics = SystemMetrics(root, interval_s, arguments.all_hosts)
-    cache = MetricsCache(follower, arguments.series, arguments.inspector_names, system_metrics)
+    cache = MetricsCache(
+        follower,
+        arguments.series,
+        arguments.inspector_names,
+        system_metrics,
+        interval_s=arguments.interval,
+    )
     cache.read()
     for path in follower.unreadable:
         print(f"ncclscope: {printable(str(path))} cannot be read and is left out", file=sys.stderr)
@@ -59,8 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
             "them",
             file=sys.stderr,
         )
+    idle = arguments.captures and not (follower.jobs or follower.other_hosts)
     if arguments.once:
         sys.stdout.write(cache.texts[TEXT].decode())
+        if idle:
+            print("ncclscope: no job runs there", file=sys.stderr)
         return 0
     otlp = _otlp(arguments, cache)
     stop = threading.Event()
@@ -72,8 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     server = _start(arguments, cache)
     print(f"ncclscope: {server.url}/metrics", file=sys.stderr, flush=True)
+    if idle:
+        print("           no job runs there now; those that begin are served", file=sys.stderr)
     while not stop.wait(arguments.interval):
-        cache.read()
+        cache.read_again()
         _look(hooks, follower)
     server.stop()
     if otlp:
@@ -133,7 +148,7 @@ def _write_until(
             print(f"ncclscope: {arguments.textfile}: {now}", file=sys.stderr, flush=True)
         if stop.wait(arguments.interval):
             break
-        cache.read()
+        cache.read_again()
         _look(hooks, cache.follower)
     for path in written:
         path.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from ncclscope.errors import UsageError
 _RELATIVE = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _SECONDS = re.compile(r"\d+(\.\d+)?s?")
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?")
+_LONGEST_S = 4e9  # over a hundred years
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -19,17 +20,22 @@ def is_length(text: str) -> bool:
 def parse_moment(text: str, first_ns: int, last_ns: int, realtime_offset_ns: int) -> int:
     """A time on the capture's clock; `first_ns` and `last_ns` are the start and end of its run."""
     if match := _RELATIVE.fullmatch(text):
-        return last_ns - round(float(match[1]) * _UNITS_S[match[2] or "s"] * 1e9)
+        return last_ns - _nanoseconds(float(match[1]) * _UNITS_S[match[2] or "s"])
     if _SECONDS.fullmatch(text):
-        return first_ns + round(float(text.removesuffix("s")) * 1e9)
+        return first_ns + _nanoseconds(float(text.removesuffix("s")))
     began = datetime.fromtimestamp((first_ns + realtime_offset_ns) / 1e9).astimezone()
     try:
         moment = _on_the_day(text, began) if _CLOCK.fullmatch(text) else _iso(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # the second: years that no clock has
         message = f"cannot understand the time {text}"
         raise UsageError(message, "Write 14:05:30, 2026-11-15T14:05:30, -5m or 12.5") from None
-    wall_ns = round(moment.timestamp() * 1e6) * 1000
+    wall_ns = _nanoseconds(moment.timestamp())
     return wall_ns - realtime_offset_ns
+
+
+def _nanoseconds(seconds: float) -> int:
+    """In steps of a microsecond, and never beyond what 64 bits hold."""
+    return round(min(max(seconds, -_LONGEST_S), _LONGEST_S) * 1e6) * 1000
 
 
 def _iso(text: str) -> datetime:

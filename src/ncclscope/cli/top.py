@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import threading
 import time
 
 from ncclscope.errors import NcclscopeError, UsageError
@@ -16,8 +17,8 @@ _ONCE_S = 2.5  # rates need two heartbeats, which are a second apart
 def run(arguments: argparse.Namespace) -> int:
     """Shows jobs until the user quits, or once."""
     check_patterns(arguments.captures)
-    if arguments.interval < 0.1:
-        raise UsageError("--interval must be at least 0.1 s")
+    if not 0.1 <= arguments.interval <= 86400:
+        raise UsageError("--interval must be at least 0.1 s and at most a day")
     follower = JobFollower(tuple(arguments.captures), all_hosts=True)
     if arguments.once:
         return _once(follower)
@@ -29,7 +30,20 @@ def run(arguments: argparse.Namespace) -> int:
         message = f"cannot show a screen: {error.name or 'textual'} is not installed"
         hint = "Try `pip install textual`, or `ncclscope top --once`"
         raise NcclscopeError(message, hint) from None
-    Top(follower, arguments.interval).run()
+    screen = Top(follower, arguments.interval)
+
+    def thread_failed(failed: threading.ExceptHookArgs) -> None:
+        """The thread that writes to the terminal has no other way to say that it cannot."""
+        if isinstance(failed.exc_value, OSError):
+            screen.end(str(failed.exc_value))
+        else:
+            threading.__excepthook__(failed)
+
+    threading.excepthook = thread_failed
+    screen.run()
+    threading.excepthook = threading.__excepthook__
+    if screen.terminal_failure:
+        raise NcclscopeError(f"the terminal cannot be used any more: {screen.terminal_failure}")
     return 0
 
 

@@ -7,6 +7,7 @@ only for a request that is complete. So clients that are silent or trickle cost 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from ncclscope.http.limits import Limits
 from ncclscope.http.places import Places
@@ -85,8 +86,12 @@ class Connection(asyncio.Protocol):
         self._task = self._loop.create_task(self._respond(head))
 
     async def _respond(self, head: bytes | None) -> None:
-        data, keep_open = await self._answer(head)
-        await self._send(data)
+        try:
+            data, keep_open = await self._answer(head)
+            await self._send(data)
+        except BaseException:  # the client must not wait for an answer that nobody makes
+            self.cancel()
+            raise
         self._task = None
         if keep_open:
             self._places.touch(self)
@@ -94,7 +99,8 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
             self._take_request(len(self._received))
         if not keep_open or (self._at_end and self._task is None):
-            self._transport.write_eof()
+            with suppress(OSError):  # the client is gone
+                self._transport.write_eof()
             self._transport.close()
 
     async def _send(self, data: bytes) -> None:

@@ -7,6 +7,7 @@ or at once where they are ready.
 """
 
 import asyncio
+import errno
 import hmac
 import json
 import socket
@@ -15,8 +16,10 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from ncclscope.errors import NcclscopeError
@@ -86,6 +89,8 @@ class Server:
         With a `secret` only paths below /secret/ are answered; `respond` gets what follows it.
         `from_anywhere` is explained at AllowedHosts.
         """
+        if not host:  # the socket would take it as all addresses
+            raise OSError(errno.EINVAL, "no address is given")
         self._respond, self._methods, self._limits = respond, methods, limits
         self._secret = secret
         self._headers = (*headers, ("X-Content-Type-Options", "nosniff"))
@@ -101,6 +106,7 @@ class Server:
         self._pool = ThreadPoolExecutor(limits.threads, "http-respond") if limits.threads else None
         self._places = Places(limits)
         self._started = threading.Event()
+        self._reported = ""  # the last trouble of connections
         self._thread = threading.Thread(target=self._run, name="http-server", daemon=True)
 
     def start(self) -> None:
@@ -117,6 +123,7 @@ class Server:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
+        self._loop.set_exception_handler(self._report)
         server = self._loop.run_until_complete(
             self._loop.create_server(
                 lambda: Connection(self._answer, self._limits, self._places),
@@ -134,6 +141,17 @@ class Server:
             self._loop.run_until_complete(self._close_connections())
         finally:
             self._loop.close()
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Says in a line what failed outside of a request, as accepting a connection does where
+        files run short; the server goes on. The same again is not repeated.
+        """
+        error = context.get("exception")
+        cause = getattr(error, "strerror", None) or repr(error) if error else context["message"]
+        if cause != self._reported:
+            self._reported = cause
+            with suppress(OSError, ValueError):  # stderr may be gone
+                print(f"ncclscope: a connection failed: {cause}", file=sys.stderr, flush=True)
 
     async def _close_connections(self) -> None:
         """Closes all, those included that are accepted meanwhile."""
@@ -153,8 +171,7 @@ class Server:
             if self._pool is None:
                 response = self._make_response(request)
             else:
-                make = self._loop.run_in_executor(self._pool, self._make_response, request)
-                response = await make
+                response = await self._make_in_thread(self._pool, request)
             keep_alive = _keeps_alive(version, request.headers)
         except RequestError as error:
             response = error.response
@@ -164,6 +181,13 @@ class Server:
         lines.append(f"Connection: {'keep-alive' if keep_alive else 'close'}")
         body = response.body if has_body else b""
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + body, keep_alive
+
+    async def _make_in_thread(self, pool: ThreadPoolExecutor, request: Request) -> Response:
+        try:
+            response = self._loop.run_in_executor(pool, self._make_response, request)
+        except RuntimeError as error:  # no room for a thread
+            raise RequestError(503, f"cannot answer now: {error}") from None
+        return await response
 
     # ---- requests ----
     def _parse(self, head: bytes) -> tuple[str, str, Request]:
@@ -212,6 +236,9 @@ class Server:
             raise
         except NcclscopeError as error:
             raise RequestError(500, str(error)) from None
+        except (OSError, MemoryError) as error:
+            cause = error.strerror if isinstance(error, OSError) else "not enough memory"
+            raise RequestError(503, f"cannot answer now: {cause}") from None
         except Exception as error:  # a bug must not end the server
             frame = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"

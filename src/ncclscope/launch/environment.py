@@ -90,7 +90,8 @@ def _file_system(path: Path) -> str:
     except OSError:
         return ""
     kinds = {fields[1]: fields[2] for fields in map(str.split, lines) if len(fields) > 2}
-    places = (path.resolve(), *path.resolve().parents)
+    real = Path(os.path.realpath(path))
+    places = (real, *real.parents)
     return next((kinds[str(place)] for place in places if str(place) in kinds), "")
 
 

@@ -4,8 +4,10 @@ The texts are ready before a client asks, so that requests cost next to nothing.
 """
 
 import os
+import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from ncclscope.live.system_metrics import SystemMetrics
 from ncclscope.report.status import as_json
 
 _STALE_S = 15.0  # without a reading for this long, `serve` is not healthy
+_STALE_READINGS = 3  # the same in intervals, where they are long
 Series = list[tuple[Metric, Labels, Value]]
 JobKey = tuple[Path, str]  # capture and host
 
@@ -32,6 +35,7 @@ class MetricsCache:
     series_limit: int
     inspector_names: bool = False
     system_metrics: SystemMetrics | None = None
+    interval_s: float = 1.0  # between readings
     previous: dict[JobKey, PreviousReading] = field(default_factory=dict)
     limits: dict[JobKey, SeriesLimit] = field(default_factory=dict)
     windows: dict[JobKey, Window] = field(default_factory=dict)
@@ -42,6 +46,24 @@ class MetricsCache:
     series: Series = field(default_factory=list)  # all of them
     texts: dict[str, bytes] = field(default_factory=dict)  # by content type
     read_at: float = 0.0  # time.monotonic
+    failure: str = ""  # why the last reading failed
+
+    def read_again(self) -> None:
+        """Reads all jobs; says so in a line where that fails, and where it works again. Memory or
+        files may run short for a while, and a server goes on.
+        """
+        last_failure, self.failure = self.failure, ""
+        try:
+            self.read()
+        except OSError as error:
+            self.failure = error.strerror or str(error)
+        except MemoryError:
+            self.failure = "not enough memory"
+        if self.failure != last_failure:
+            now = f"reading fails: {self.failure}. It goes on trying"
+            with suppress(OSError, ValueError):  # stderr may be gone
+                message = now if self.failure else "reading works again"
+                print(f"ncclscope: {message}", file=sys.stderr, flush=True)
 
     def read(self) -> None:
         """Reads all jobs, and renders the texts."""
@@ -102,7 +124,8 @@ class MetricsCache:
     @property
     def healthy(self) -> bool:
         """Whether the last reading is recent."""
-        return time.monotonic() - self.read_at < _STALE_S
+        stale_s = max(_STALE_S, _STALE_READINGS * self.interval_s)
+        return time.monotonic() - self.read_at < stale_s
 
 
 def name_runs(previous: dict[Path, str], jobs: Iterable[FollowedJob]) -> dict[Path, str]:

@@ -42,6 +42,10 @@ class MetricsServer:
 
     def _respond(self, request: Request) -> Response:
         cache, path = self._cache, "" if request.query else request.path
+        if path in ("/metrics", "/status.json") and not cache.healthy:
+            # Old values must not look like present ones.
+            cause = cache.failure or "reading has not ended"
+            return Response(f"no reading: {cause}\n".encode(), _PLAIN, 503)
         if path == "/metrics":
             accept = request.headers.get("accept", "")
             content_type = OPENMETRICS if wants_openmetrics(accept) else TEXT

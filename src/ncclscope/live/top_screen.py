@@ -1,14 +1,20 @@
 """The terminal screen of `ncclscope top`, drawn by textual; top_tables makes the text."""
 
+import asyncio
+import builtins
+import signal
+from contextlib import suppress
 from typing import Any, ClassVar
 
+from rich.console import RenderableType
 from rich.text import Text
+from rich.traceback import Traceback
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Key
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
-from textual.worker import get_current_worker
+from textual.worker import Worker, WorkerState, get_current_worker
 
 from ncclscope.humanize import printable
 from ncclscope.live import top_tables
@@ -122,6 +128,24 @@ class Top(App[None]):
         self.paused = False
         self.reading = False
         self.failure = ""
+        self.terminal_failure = ""  # why the terminal can be read or written no more
+
+    # ---- the terminal ----
+    def end(self, cause: str) -> None:
+        """Ends the screen because the terminal fails; from any thread."""
+        self.terminal_failure = cause
+        self.call_later(self.exit)
+
+    def panic(self, *renderables: RenderableType) -> None:
+        """Ends the screen. A terminal that cannot be read any more gives no traceback."""
+        for traceback in renderables:
+            if isinstance(traceback, Traceback) and traceback.trace.stacks:
+                error = traceback.trace.stacks[0]
+                kind = getattr(builtins, error.exc_type, None)
+                if isinstance(kind, type) and issubclass(kind, OSError):
+                    self.end(error.exc_value)
+                    return
+        super().panic(*renderables)
 
     # ---- parts ----
     def compose(self) -> ComposeResult:
@@ -139,6 +163,9 @@ class Top(App[None]):
         self.table.focus()
         self.start_reading()
         self.set_interval(self.interval_s, self.start_reading)
+        with suppress(ValueError, RuntimeError):  # only the main thread may
+            # The default would leave the terminal as the screen needs it.
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
 
     @property
     def filter(self) -> str:
@@ -169,6 +196,12 @@ class Top(App[None]):
             failure = f"reading failed: {error.strerror or error}"
         if not get_current_worker().is_cancelled:
             self.call_from_thread(self.take, data, recent, failure)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Goes on after a reading that failed for want of memory or of a thread."""
+        if event.state == WorkerState.ERROR:
+            self.reading, self.failure = False, f"reading failed: {event.worker.error}"
+            self.draw()
 
     def take(self, data: TopData, recent: list[RecentOperation], failure: str) -> None:
         """Shows what was read."""

@@ -1,5 +1,5 @@
 """Decodes a capture's finished processes to Parquet files in their folders, and removes their logs
-if asked to: store/decoded_files.py has the layout.
+if asked to: store/decoded_files.py has the layout. A second run goes on where one ended.
 
 A process that still runs, was killed, or has damaged files keeps its log: readers of these need
 events. Before a log is removed, its decoded files are read back and compared with it, value by
@@ -27,10 +27,11 @@ from ncclscope.model.model import Progress
 from ncclscope.model.process.decoded_process import DecodedProcess, decode_process
 from ncclscope.model.schema import Columns
 from ncclscope.model.store.decoded_files import (
-    log_is_incomplete,
+    is_decoded,
     read_decoded,
     read_details,
-    write_decoded,
+    write_manifest,
+    write_tables,
 )
 
 STILL_OPEN = "without an end: running or killed"
@@ -43,7 +44,7 @@ class Decoding:
     """What was decoded."""
 
     decoded: int = 0  # processes, now
-    before: int = 0  # processes that had decoded files only
+    before: int = 0  # processes that had decoded files already
     without_log: int = 0  # processes that recorded no single events
     log_bytes: int = 0  # of the decoded processes
     decoded_bytes: int = 0
@@ -84,9 +85,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _decode(folder: Path, remove_raw: bool, decoding: Decoding) -> None:
-    if log_is_incomplete(folder):
+    if is_decoded(folder):
         decoding.before += 1
-        if remove_raw:  # a run that was interrupted while it removed the log
+        if remove_raw:
             _check_readable(folder)
             decoding.removed_bytes += _remove_log(folder)
         return
@@ -108,8 +109,9 @@ def _decode(folder: Path, remove_raw: bool, decoding: Decoding) -> None:
         return
     decoded, columns = whole
     details = {table: own_details(process, table) for table in DETAILS}
-    write_decoded(folder, decoded, columns, details)
-    _verify(folder, decoded, columns, details)
+    manifest = write_tables(folder, decoded, columns, details)
+    _verify(folder, manifest, decoded, columns, details)
+    write_manifest(folder, manifest)
     decoding.decoded += 1
     decoding.log_bytes += _bytes(folder, "log.*")
     decoding.decoded_bytes += _bytes(folder, "decoded.*")
@@ -150,15 +152,19 @@ def _remove_log(folder: Path) -> int:
 
 # ---- whether what was written is what was read ----
 def _verify(
-    folder: Path, decoded: DecodedProcess, columns: Columns, details: dict[str, Columns]
+    folder: Path,
+    manifest: dict[str, Any],
+    decoded: DecodedProcess,
+    columns: Columns,
+    details: dict[str, Columns],
 ) -> None:
     """Raises NcclscopeError unless the decoded files give the same values as the log."""
-    process, rows = read_decoded(folder)
+    process, rows = read_decoded(folder, manifest)
     differs = _first_difference(decoded, process, "process") or _first_difference(
         columns, rows, "operations"
     )
     for table, values in details.items():
-        differs = differs or _first_difference(values, read_details(folder, table), table)
+        differs = differs or _first_difference(values, read_details(folder, table, manifest), table)
     if differs:
         message = f"decoded files of {folder} differ from its log in {differs}"
         raise NcclscopeError(message, "The log was kept. Please report this")

@@ -14,6 +14,7 @@ import duckdb
 import numpy as np
 
 from ncclscope.arrays.memory_limit import database_limit_bytes
+from ncclscope.errors import UsageError
 from ncclscope.model.detail_schema import DETAILS, SYSTEM
 from ncclscope.model.model import Model
 from ncclscope.model.rows import GpuRow, ProcessRow
@@ -143,7 +144,11 @@ def _lookup(column: str, names: Sequence[str | None]) -> str:
 
 
 def literal(text: str) -> str:
-    """A name or a path as a SQL literal."""
+    """A name or a path as a SQL literal; UsageError where it is not UTF-8, which DuckDB needs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"cannot use {text}: it is not UTF-8", "Use another name") from None
     return "'" + text.replace("\0", "\\0").replace("'", "''") + "'"
 
 

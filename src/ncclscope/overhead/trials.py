@@ -344,7 +344,7 @@ def run_once(trial: Trial, variant: str) -> TrialResult:
 def command_words(words: Sequence[str]) -> tuple[str, ...]:
     """The command after `--`."""
     command = tuple(words[1:] if words[:1] == ["--"] else words)
-    if not command:
+    if not command or not command[0]:
         message = "nothing to run"
         raise UsageError(message, "Give a command: ncclscope overhead -- torchrun train.py")
     return command

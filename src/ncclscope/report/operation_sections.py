@@ -52,6 +52,13 @@ def operations(
 ) -> Table:
     """Groups one by one; `whole_ns` is what their time is a share of."""
     same = all(group.calls == group.operations for group in groups)
+    return without_empty([_operations(title, keys, groups, whole_ns, same)], _MAY_BE_MISSING)[0]
+
+
+def _operations(
+    title: str, keys: tuple[str, ...], groups: tuple[Group, ...], whole_ns: int, same: bool
+) -> Table:
+    """All columns; `same`: calls and operations are the same in all tables."""
     columns = (
         *(Column(_KEY_TITLES.get(key, key), right=key in ("size", "rank", "tag")) for key in keys),
         Column("calls"), Column("counted"), Column("ops", drop=10 if same else 5),
@@ -75,7 +82,7 @@ def operations(
                 Bar(total / whole_ns if whole_ns else 0.0),
             )
         )  # fmt: skip
-    return without_empty(Table(title, columns, tuple(rows)), _MAY_BE_MISSING)
+    return Table(title, columns, tuple(rows))
 
 
 def operation_tables(summary: Summary, groups: tuple[Group, ...], most: int) -> list[Table]:
@@ -83,14 +90,15 @@ def operation_tables(summary: Summary, groups: tuple[Group, ...], most: int) -> 
     whole = max((g.durations.total_ns for g in groups if g.durations), default=0)
     if summary.by[:1] != ("communicator",) or len(summary.by) == 1:
         return [operations("operations", summary.by, groups[:most], whole)] if groups else []
+    same = all(group.calls == group.operations for group in groups)
     tables, left = [], most
     for row in summary.communicators:
         own = tuple(group for group in groups if group.keys["communicator"] == row.name)
         if own and left > 0:
             title = f"{row.name}: {_place(row)}"
-            tables.append(operations(title, summary.by[1:], own[:left], whole))
+            tables.append(_operations(title, summary.by[1:], own[:left], whole, same))
             left -= len(own)
-    return tables
+    return without_empty(tables, _MAY_BE_MISSING)
 
 
 def _place(row: CommunicatorRow) -> str:

@@ -78,9 +78,11 @@ def communicators(summary: Summary, most: int) -> Table:
     if any(row.name_inferred for row in shown):
         notes.append("*: name inferred from membership")
     if len(summary.communicators) > most:
-        notes.append(f"{plural(len(summary.communicators) - most, 'more communicator')} not shown")
+        more = plural(len(summary.communicators) - most, "more communicator")
+        notes.append(f"{more}: --by communicator, --comm and --csv show them")
     rows = tuple(_communicator_row(row) for row in shown)
-    return without_empty(Table("communicators", columns, rows, tuple(notes)), _MAY_BE_MISSING)
+    table = Table("communicators", columns, rows, tuple(notes))
+    return without_empty([table], _MAY_BE_MISSING)[0]
 
 
 def roles(summary: Summary) -> Table | None:

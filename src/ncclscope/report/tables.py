@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ncclscope.humanize import NOTHING, printable
 from ncclscope.report.units import bar, sparkline
@@ -29,11 +29,14 @@ Cell = str | Bar | Spark
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading. `drop`: 0 always stays; the highest goes first where the table is too wide."""
+    """A heading. `drop`: 0 always stays; the highest goes first where the table is too wide.
+    `least`: characters that it has at least.
+    """
 
     title: str
     right: bool = True
     drop: int = 0
+    least: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +73,15 @@ def sort_value(cell: Cell) -> float | None:
     return float(match[1].replace(",", "")) * _UNITS.get(match[2], 1.0)
 
 
-def without_empty(table: Table, titles: tuple[str, ...]) -> Table:
-    """The table without those of the named columns that have nothing in any row."""
-    kept = [
-        place
-        for place, column in enumerate(table.columns)
-        if column.title not in titles or any(row[place] != NOTHING for row in table.rows)
+def without_empty(tables: Sequence[Table], titles: tuple[str, ...]) -> list[Table]:
+    """Tables of equal columns without those of the named ones that have nothing in any row."""
+    rows = [row for table in tables for row in table.rows]
+    empty = [
+        column.title
+        for place, column in enumerate(tables[0].columns if tables else ())
+        if column.title in titles and all(row[place] == NOTHING for row in rows)
     ]
-    return Table(
-        table.title,
-        tuple(table.columns[place] for place in kept),
-        tuple(tuple(row[place] for place in kept) for row in table.rows),
-        table.notes,
-    )
+    return [without_columns(table, empty) for table in tables]
 
 
 def _plain(cell: Cell) -> str:
@@ -91,6 +90,37 @@ def _plain(cell: Cell) -> str:
     if isinstance(cell, Spark):
         return sparkline(cell.values, _SPARK_WIDTH)
     return printable(cell)
+
+
+def _widths(table: Table) -> list[int]:
+    """Characters that each column needs."""
+    least = [max(len(column.title), column.least) for column in table.columns]
+    texts = [[len(_plain(cell)) for cell in row] for row in table.rows]
+    return [max(column) for column in zip(least, *texts, strict=True)]
+
+
+def without_columns(table: Table, titles: Sequence[str]) -> Table:
+    """The table without the named columns."""
+    kept = [place for place, column in enumerate(table.columns) if column.title not in titles]
+    columns = tuple(table.columns[place] for place in kept)
+    rows = tuple(tuple(row[place] for place in kept) for row in table.rows)
+    return replace(table, columns=columns, rows=rows)
+
+
+def align(tables: Sequence[Table], width: int) -> tuple[list[Table], list[str]]:
+    """Tables of equal columns with the columns that fit in all of them, equally wide in each, so
+    that they can be compared by eye; and the titles of those that did not fit.
+    """
+    if not tables:
+        return [], []
+    least = [max(column) for column in zip(*map(_widths, tables), strict=True)]
+    kept = _fitting(tables[0], least, width)
+    titles = [column.title for place, column in enumerate(tables[0].columns) if place not in kept]
+    aligned = []
+    for table in tables:
+        wide = [replace(c, least=chars) for c, chars in zip(table.columns, least, strict=True)]
+        aligned.append(without_columns(replace(table, columns=tuple(wide)), titles))
+    return aligned, titles
 
 
 def _fitting(table: Table, widths: Sequence[int], width: int) -> list[int]:
@@ -116,7 +146,7 @@ def plain_lines(table: Table, width: int) -> tuple[str, list[str], list[str]]:
     """The line of headings, the rows, and the titles of columns that did not fit."""
     rows = [[_plain(cell) for cell in row] for row in table.rows]
     titles = [column.title for column in table.columns]
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    widths = _widths(table)
     kept = _fitting(table, widths, width)
     columns = [table.columns[place] for place in kept]
     inner = [widths[place] for place in kept]

@@ -14,7 +14,7 @@ from ncclscope.report import (
     waiting_sections,
 )
 from ncclscope.report.kernel_exposure import exposure_tables
-from ncclscope.report.tables import Table, plain_lines
+from ncclscope.report.tables import Table, align, plain_lines
 from ncclscope.report.topology import topology_tables, warning_lines
 from ncclscope.report.training import training_tables
 from ncclscope.report.units import sparkline
@@ -86,10 +86,13 @@ def _operations(
     summary: Summary, groups: tuple[Group, ...], style: Style, missing: list[str]
 ) -> Iterator[str]:
     tables = operation_sections.operation_tables(summary, groups, style.most_rows)
+    tables, left_out = align(tables, style.width)
+    missing += left_out
     for table in tables:
         yield from _table(table, style, missing)
     notes = operation_sections.operation_notes(groups, sum(len(table.rows) for table in tables))
-    columns = [title for title in missing if title != "ops"]
+    same = all(group.calls == group.operations for group in groups)
+    columns = [title for title in missing if title != "ops" or not same]
     if columns:
         notes.append(f"a wider terminal shows {', '.join(columns)}")
     yield ""

@@ -146,6 +146,9 @@ class Timeline:
             except (NcclscopeError, OSError) as error:
                 self.trouble, self.progress = str(error), ""
                 self._failure = error
+            except MemoryError:
+                self.trouble, self.progress = "not enough memory", ""
+                self._failure = NcclscopeError(self.trouble)
             except Exception as error:  # a bug must not look like an idle page
                 self.trouble, self.progress = f"a mistake in ncclscope: {error!r}", ""
                 self._failure = NcclscopeError(self.trouble)

@@ -24,6 +24,14 @@ from ncclscope.live import job_follower
 from ncclscope.simulation.scenario import Call, Communicators, Scenario
 from tests.support.metrics_server import fetch, serving
 from tests.support.player import ncclscope as command
+from tests.support.server_faults import (
+    EVERY,
+    Fault,
+    Supervisor,
+    attempt,
+    build_supervisor,
+    metrics_server,
+)
 from tests.support.simulated_jobs import running
 from tests.support.waiting import eventually
 
@@ -97,6 +105,19 @@ def test_a_running_job(capture: Path) -> None:
         assert fetch(f"{url}/metrics", Accept="application/openmetrics-text;version=1.0.0")[
             2
         ].endswith("# EOF\n")
+
+
+def test_failing_system_calls_do_not_stop_it(capture: Path, tmp_path: Path) -> None:
+    """A slice of benchmarks/server_faults.py."""
+    supervisor, program = Supervisor(tmp_path / "control"), build_supervisor(tmp_path)
+    server = metrics_server(capture, supervisor, program, tmp_path / "log")
+    server.start()
+    for call, error in (("accept4", "EMFILE"), ("openat", "EMFILE"), ("newfstatat", "EIO")):
+        wrong, failed = attempt(server, Fault(call, error, times=EVERY))
+        assert not wrong
+        assert failed
+    assert server.stop() == 0
+    assert b"Traceback" not in server.errors()
 
 
 def test_hostile_names_are_escaped(capture: Path) -> None:

@@ -67,7 +67,10 @@ def test_every_value_is_that_of_the_raw_capture(
     assert expected[0]["rows"]["operations"] > 0
     assert main(["decode", str(capture)]) == 0
     assert len(_logs(capture)) == processes
+    times = {path: path.stat().st_mtime_ns for path in capture.glob("*/decoded.*")}
     assert main(["decode", "--remove-raw", str(capture)]) == 0
+    again = {path: path.stat().st_mtime_ns for path in capture.glob("*/decoded.*")}
+    assert again == times, "a second run does not decode again"
     assert len(_logs(capture)) == without_end < processes
     assert (without_end > 0) == (name == "mixed")
     assert _values(capture) == expected

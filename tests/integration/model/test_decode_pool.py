@@ -82,7 +82,7 @@ def test_a_killed_worker_is_one_sentence(capture: Path, monkeypatch: pytest.Monk
             os.kill(os.getpid(), signal.SIGKILL)
         return decode(folder)
 
-    monkeypatch.setattr(decode_pool, "decode_process", die)
+    monkeypatch.setattr(decode_pool, "process_of", die)
     shutil.rmtree(capture / "model", ignore_errors=True)
     before = set(os.listdir(capture))
     with pytest.raises(NcclscopeError, match="worker"):
@@ -96,7 +96,7 @@ def test_a_workers_fault_is_raised(capture: Path, monkeypatch: pytest.MonkeyPatc
     def fail(folder: Path) -> object:
         raise MemoryError(folder.name)
 
-    monkeypatch.setattr(decode_pool, "decode_process", fail)
+    monkeypatch.setattr(decode_pool, "process_of", fail)
     shutil.rmtree(capture / "model", ignore_errors=True)
     with pytest.raises(MemoryError):
         open_model(capture)

@@ -5,7 +5,7 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -170,3 +170,57 @@ def test_a_server_that_is_stopped_beside_clients_says_nothing(
         link.close()
     gc.collect()
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError()])
+def test_an_answer_that_cannot_be_made_now_is_503(error: Exception) -> None:
+    def fail(request: Request) -> Response:
+        raise error
+
+    made = Server(fail, "127.0.0.1", 0)
+    made.start()
+    link = connect(made)
+    for _ in range(2):  # and the connection stays
+        link.request("GET", "/")
+        answer = link.getresponse()
+        assert answer.status == 503
+        assert b"cannot answer now" in answer.read()
+    link.close()
+    made.stop()
+
+
+def test_without_a_thread_there_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Server(respond, "127.0.0.1", 0)
+    assert made._pool
+    monkeypatch.setattr(made._pool, "submit", raising(RuntimeError("can't start new thread")))
+    made.start()
+    link = connect(made)
+    link.request("GET", "/echo")
+    assert link.getresponse().status == 503
+    link.close()
+    made.stop()
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_what_fails_outside_of_a_request_is_said_once(
+    server: Server, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(3):
+        server._loop.call_soon_threadsafe(raising(OSError(23, "Too many open files in system")))
+    link = connect(server)
+    link.request("GET", "/echo")
+    assert link.getresponse().status == 200
+    link.close()
+    said = capfd.readouterr().err
+    assert said == "ncclscope: a connection failed: Too many open files in system\n"
+
+
+def test_no_address_is_not_all_addresses() -> None:
+    with pytest.raises(OSError, match="no address is given"):
+        Server(respond, "", 0)

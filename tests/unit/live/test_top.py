@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import re
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from ncclscope.snapshot.process import ProcessSnapshot
 from ncclscope.snapshot.types import OperationInFlight, RankState
 from tests.support.player import ncclscope as command
 from tests.support.top_screen import screen_text
+from tests.support.waiting import PATIENCE_S
 
 SECOND = 1_000_000_000
 HOSTILE = "tp[bold]\x1b[31m<b>" + "x" * 40
@@ -396,7 +398,9 @@ def test_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
         app.paused = True
         async with app.run_test(size=(80, 24)) as pilot:
             app.take(healthy(), [], "")  # a late rank: its row is yellow
-            await pilot.pause()
+            end = time.monotonic() + PATIENCE_S
+            while "world" not in screen_text(app) and time.monotonic() < end:
+                await pilot.pause(0.01)
             # What would be written to the terminal.
             written = app.screen._compositor.render_update(full=True).render_segments(app.console)
             return len(re.findall(r"\x1b\[[0-9;]*(?:3[1-6]|4[1-6]|[34]8;)", written))

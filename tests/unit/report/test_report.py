@@ -32,6 +32,7 @@ from ncclscope.report.html import as_html
 from ncclscope.report.json_csv import as_csv, as_json
 from ncclscope.report.plots import Series, areas, dots
 from ncclscope.report.sections import headline
+from ncclscope.report.tables import Column, Table, align, plain_lines
 from ncclscope.report.terminal import Style, terminal_lines
 from ncclscope.report.units import bar, microseconds, size, sparkline
 from tests.support.model_builders import REALTIME_OFFSET_NS, model, operation, random_model, world
@@ -419,6 +420,21 @@ def test_text_as_it_looks() -> None:
     lines = list(terminal_lines(summary, sorted_groups(summary.groups, "time"), Style(width=80)))
     assert max(map(len, lines)) <= 80
     assert "\n".join(lines) + "\n" == GOLDEN.read_text()
+
+
+def test_tables_of_a_kind_have_the_same_columns() -> None:
+    """Else they cannot be compared by eye."""
+    columns = (Column("name", right=False), Column("calls"), Column("p99", drop=1))
+    tables = [
+        Table("a", columns, (("x", "1", "2"),)),
+        Table("b", columns, (("a longer name", "1,000,000", "22"),)),
+    ]
+    for width, left_out in ((80, []), (25, ["p99"])):
+        aligned, titles = align(tables, width)
+        headings = [plain_lines(table, width)[0] for table in aligned]
+        assert titles == left_out
+        assert headings[0] == headings[1]
+        assert len(plain_lines(aligned[0], width)[1][0]) == len(headings[0]) <= width
 
 
 def test_colour_only_where_it_is_welcome() -> None:

@@ -2,7 +2,8 @@
 
     decoded.operations.parquet   its operations, in its own numbers and on its host's clock
     decoded.channels.parquet …   tables that are made of events on demand (detail_schema.py)
-    decoded.json                 the rest, with checksums of these files; written last
+    decoded.json                 the rest, with checksums of these files; written last, when all
+                                 values have been read back and compared with the log
 
 A process's log counts while all of it is there. Where files of it are missing, and decoded.json
 knows them, the decoded files are read. So a crash while logs are removed loses nothing.
@@ -78,12 +79,26 @@ def log_is_incomplete(folder: Path) -> bool:
     return any(not (folder / name).exists() for name in logs)
 
 
+def is_decoded(folder: Path) -> bool:
+    """Whether decoded files stand for the log: their manifest is whole, was written by this release
+    or has no whole log next to it, and knows each file of the log that is there.
+    """
+    try:
+        manifest = _manifest(folder)
+        logs = {path.name: path.stat().st_size for path in folder.glob("log.*")}
+        fits = logs.items() <= manifest["logs"].items()
+        current = manifest["ncclscope"] == __version__ or logs != manifest["logs"]
+        return bool(fits and current)
+    except (FormatError, OSError, ValueError, LookupError, TypeError, AttributeError):
+        return False
+
+
 # ---- writing ----
-def write_decoded(
+def write_tables(
     folder: Path, decoded: DecodedProcess, columns: Columns, details: Mapping[str, Columns]
-) -> None:
-    """Writes a process's decoded files. Each has its name when it is whole, the manifest last. The
-    whole log must be there.
+) -> dict[str, Any]:
+    """Writes the tables of a process's decoded files, which count once there is a manifest; returns
+    the manifest. The whole log must be there.
     """
     # A capture's model needs no engine: duckdb is imported for these files alone.
     from ncclscope.model.sql_views import open_connection
@@ -119,6 +134,12 @@ def write_decoded(
         "modules": None if context is None else context.modules,
         **{name: getattr(decoded, name) for name in _NUMBERS},
     }
+    as_read: dict[str, Any] = json.loads(json.dumps(manifest))
+    return as_read
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Makes the tables of a process count. They must have been compared with its log."""
     text = json.dumps({**manifest, "digest": _digest(manifest)})
     aside = folder / f"{_ASIDE}json.{secrets.token_hex(4)}"
     try:
@@ -199,10 +220,14 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def read_decoded(folder: Path) -> tuple[DecodedProcess, Columns]:
-    """A process from its decoded files. FormatError where they are damaged or missing."""
+def read_decoded(
+    folder: Path, manifest: dict[str, Any] | None = None
+) -> tuple[DecodedProcess, Columns]:
+    """A process from its decoded files. FormatError where they are damaged or missing. `manifest`:
+    instead of the one in the folder.
+    """
     try:
-        manifest = _manifest(folder)
+        manifest = manifest or _manifest(folder)
         columns = _read_table(folder, manifest, OPERATIONS)
         part_of, rows = columns["part_of"], len(columns["event"])
         if rows and not NONE <= int(part_of.min()) <= int(part_of.max()) < rows:
@@ -215,10 +240,10 @@ def read_decoded(folder: Path) -> tuple[DecodedProcess, Columns]:
     raise FormatError(f"cannot read decoded files of {folder}: {reason}", _HINT)
 
 
-def read_details(folder: Path, table: str) -> Columns:
+def read_details(folder: Path, table: str, manifest: dict[str, Any] | None = None) -> Columns:
     """A table of events, with the process's own numbers. FormatError as for `read_decoded`."""
     try:
-        return _read_table(folder, _manifest(folder), table)
+        return _read_table(folder, manifest or _manifest(folder), table)
     except (OSError, ValueError, LookupError, TypeError) as error:
         message = f"cannot read {table} in decoded files of {folder}: {error}"
         raise FormatError(message, _HINT) from None
