@@ -7,9 +7,8 @@ import numpy.typing as npt
 
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import length_arg, library, pointer
+from ncclscope.arrays.types import Bools, Ints
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Groups = npt.NDArray[np.int32]
 _NEVER = np.iinfo(np.int64).min
 _NOTHING = np.array([_NEVER, _NEVER, 0, 0])  # an interval_union without intervals

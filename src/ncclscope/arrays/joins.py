@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import address, empty_array, length_arg, library, pointer
+from ncclscope.arrays.types import Ints
 
-Ints = npt.NDArray[np.int64]
 NONE = -1
 
 

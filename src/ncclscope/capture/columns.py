@@ -16,12 +16,12 @@ import numpy.typing as npt
 from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import NONE, positions_of
 from ncclscope.arrays.library import address, empty_array, length_arg, library, pointer
+from ncclscope.arrays.types import Ints
 from ncclscope.capture import dtypes, layout
 from ncclscope.capture.segment import INDEX_LIMIT, KEY_SHIFT
 from ncclscope.capture.slot_log import SlotLog
 from ncclscope.capture.tick_clock import FARTHEST_NS, TickClock
 
-Ints = npt.NDArray[np.int64]
 Addresses = npt.NDArray[np.uint64]
 Columns = dict[str, npt.NDArray[Any]]
 EXTENSIONS = {"Coll": "CollExt", "P2p": "P2pExt", "CeColl": "CeExt", "Range": "RangeText"}

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.library import length_arg, library, pointer
+from ncclscope.arrays.types import Ints
 from ncclscope.capture import dtypes, layout
 from ncclscope.capture.file_sizes import LARGEST_META, check_log_size
 from ncclscope.capture.header import Header, parse_header
@@ -18,7 +19,6 @@ from ncclscope.errors import FormatError
 from ncclscope.regular_files import open_binary, open_regular, read_bytes
 
 Slots = npt.NDArray[np.void]
-Ints = npt.NDArray[np.int64]
 
 _UPDATES = layout.KINDS["Updates"]
 _BLOCK_DTYPE = dtypes.OURS.dtypes["Block"]

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from ncclscope.arrays.types import Ints
 from ncclscope.capture import dtypes
-from ncclscope.capture.segment import INDEX_LIMIT, KEY_SHIFT, Blocks, Damage, Ints, Slots
+from ncclscope.capture.segment import INDEX_LIMIT, KEY_SHIFT, Blocks, Damage, Slots
 
 
 def merge_blocks(parts: list[Blocks]) -> Blocks:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ncclscope.arrays.types import Ints
 from ncclscope.humanize import plural
 from ncclscope.ingest.records import (
     Format,
@@ -19,7 +20,7 @@ from ncclscope.ingest.records import (
     Record,
     check_counted,
 )
-from ncclscope.ingest.registry import ImportRegistry, Ints
+from ncclscope.ingest.registry import ImportRegistry
 from ncclscope.model.align.host_clocks import solve
 from ncclscope.model.completeness import Completeness, impossible_sizes
 from ncclscope.model.match.instances import Instances

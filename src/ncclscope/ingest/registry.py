@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from ncclscope.arrays.types import Ints
 from ncclscope.ingest.records import Communicator, Process
 from ncclscope.model.match.communicator_names import Membership, name_communicators
 from ncclscope.model.match.communicator_table import dimension_codes
@@ -12,7 +12,6 @@ from ncclscope.model.rows import ProcessRow
 from ncclscope.model.schema import COMMUNICATORS, MEMBERS, NONE, Columns, empty
 from ncclscope.model.vocabulary import Vocabulary
 
-Ints = npt.NDArray[np.int64]
 _MOST_RANKS = 1 << 20
 
 

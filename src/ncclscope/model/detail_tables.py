@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ncclscope.arrays.joins import positions_of, take
+from ncclscope.arrays.types import Ints
 from ncclscope.capture import layout
 from ncclscope.capture.columns import (
     START_NS,
@@ -25,7 +26,7 @@ from ncclscope.model.model import Model, Progress
 from ncclscope.model.process.calls import Calls, calls_of, link, rows_of
 from ncclscope.model.process.channels import on_host_clock
 from ncclscope.model.process.communicators import LocalCommunicators, local_communicators
-from ncclscope.model.process.events import Ints, ProcessEvents, events_of
+from ncclscope.model.process.events import ProcessEvents, events_of
 from ncclscope.model.process.inferred_collectives import has_parts
 from ncclscope.model.process.operations import KINDS, operations_of
 from ncclscope.model.process.range_meaning import SOURCE_NAMES

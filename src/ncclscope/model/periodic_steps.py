@@ -15,8 +15,8 @@ from dataclasses import replace
 import numpy as np
 
 from ncclscope.arrays.joins import factorize
+from ncclscope.arrays.types import Ints
 from ncclscope.model.model import Model
-from ncclscope.model.process.events import Ints
 from ncclscope.model.schema import NONE, ORIGINS, STEPS, Columns, empty
 
 _FEWEST = 4  # steps

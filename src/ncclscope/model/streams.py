@@ -26,12 +26,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.chunks import row_chunks
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, SOURCES
 from ncclscope.nccl.algorithms import WITH_EXACT_STOP
 from ncclscope.nccl.functions import NOBODY, waits_for
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Columns = Mapping[str, npt.NDArray[np.generic]]
 
 CALLS, REPLAYS, PAIRS, INFERRED, SEQUENCED = range(5)

@@ -11,14 +11,13 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.types import Floats, Ints
 from ncclscope.capture.housekeeping import identity_of
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, Columns
 from ncclscope.system.counters import COUNTERS, TOTAL, Counter, Device
 from ncclscope.system.sample_files import NOT_THERE, SampleFile, read_sample_file, sample_files_in
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 _Place = tuple[int, Device]  # node and device
 _MOST_SAMPLES, _FEWEST_SAMPLES = 200_000, 500  # of all hosts together; of one file
 

@@ -3,11 +3,12 @@
 import numpy as np
 
 from ncclscope.arrays.joins import positions_of
+from ncclscope.arrays.types import Ints
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, STOPPED, flag_column, key, number
 from ncclscope.capture.process import Process
 from ncclscope.capture.process_strings import ProcessStrings
-from ncclscope.model.process.events import Ints, ProcessEvents, events_of
+from ncclscope.model.process.events import ProcessEvents, events_of
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.events import BIT, FIRST_WITH_CALLS, FIRST_WITH_STAMPS
 from ncclscope.snapshot.types import (

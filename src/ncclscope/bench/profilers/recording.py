@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ncclscope.arrays.types import Ints
 from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.results import BenchDevice
 from ncclscope.capture.reader import resolve_capture
@@ -22,7 +22,6 @@ from ncclscope.model.model import Model
 from ncclscope.model.schema import CALL_LEVEL, LEVELS, NONE, WORK_LEVEL
 from ncclscope.nccl.functions import FUNCTIONS
 
-Ints = npt.NDArray[np.int64]
 _COUNTING_MODE = "profile"  # of a killed process, the newest operations are there, too
 _TIMED_BY = ("gpu", "gpu-event", "host")  # of counters, best first
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.library import full_array
+from ncclscope.arrays.types import Floats, Ints
 from ncclscope.model.align.far_clocks import LocalBounds, LocalTimes, join_local_bounds
 from ncclscope.model.align.pair_points import MOST_NODES
 from ncclscope.model.process.proxy_step_times import StepTimes
@@ -25,8 +26,6 @@ from ncclscope.model.streams import (
 )
 from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 # Times of nodes' own clocks -> times that can roughly be compared: (nodes, local ns) -> ns.
 Rough = Callable[[Ints, Ints], Floats]
 

@@ -6,11 +6,9 @@ The same as host_clocks.py does pair by pair, in steps that are linear in starts
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from ncclscope.model.align.stretch import Ints
+from ncclscope.arrays.types import Bools, Ints
 
-Bools = npt.NDArray[np.bool_]
 _FAR = 1 << 61  # damaged times stay within this instead of wrapping around
 
 

@@ -14,15 +14,8 @@ import numpy.typing as npt
 
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import Lines, address, length_arg, library, pointer
-from ncclscope.model.align.bounds import (
-    Bounds,
-    CollectiveBounds,
-    Floats,
-    Ints,
-    Rough,
-    join_bounds,
-    tightest,
-)
+from ncclscope.arrays.types import Floats, Ints
+from ncclscope.model.align.bounds import Bounds, CollectiveBounds, Rough, join_bounds, tightest
 from ncclscope.model.align.far_clocks import (
     LocalBounds,
     LocalTimes,

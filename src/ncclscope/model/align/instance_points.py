@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.model.align.stretch import WINDOWS, Bands, Floats, Ints, Slopes, Stretch
+from ncclscope.arrays.types import Floats, Ints
+from ncclscope.model.align.stretch import WINDOWS, Bands, Slopes, Stretch
 
 # Paths may be as long as there are nodes, but loops of many bounds that contradict each other a
 # little are not followed for long: they are taken to contradict each other.

@@ -32,7 +32,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.model.align.stretch import Floats, Points, Slopes, Stretch
+from ncclscope.arrays.types import Floats
+from ncclscope.model.align.stretch import Points, Slopes, Stretch
 
 _STEEPEST = 6e-4
 _WANDER = 1e-7

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.model.align.stretch import WINDOWS, Bands, Floats, Ints, Slopes, Stretch
+from ncclscope.arrays.types import Floats, Ints
+from ncclscope.model.align.stretch import WINDOWS, Bands, Slopes, Stretch
 
 MOST_NODES = 128  # more nodes have too many pairs: instance_points.py
 _AT_ONCE = 1 << 22

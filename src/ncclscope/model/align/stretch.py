@@ -6,8 +6,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from ncclscope.arrays.types import Floats, Ints
+
 Bands = tuple[Floats, Floats]  # lowest and highest value, window x node
 
 WINDOWS = 32

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.types import Ints
 from ncclscope.capture.process import Process
 from ncclscope.model.match.communicator_names import Membership, Name
-from ncclscope.model.match.process_table import Ints, ToReference
+from ncclscope.model.match.process_table import ToReference
 from ncclscope.model.process.communicators import LocalCommunicators
 from ncclscope.model.schema import COMMUNICATORS, MEMBERS, NONE, Columns, columns_from
 from ncclscope.model.vocabulary import Vocabulary

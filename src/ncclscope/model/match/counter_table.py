@@ -1,16 +1,14 @@
 """Counters of all processes, with rows of the capture's tables and with bytes."""
 
 import numpy as np
-import numpy.typing as npt
 
 from ncclscope.arrays.joins import take_small
+from ncclscope.arrays.types import Ints
 from ncclscope.model.process.counters import LARGEST
 from ncclscope.model.process.decoded_process import DecodedProcess, Placement
 from ncclscope.model.schema import COUNTER_HISTOGRAMS, COUNTERS, NONE, WORK_LEVEL, Column, Columns
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.operation_bytes import bits_per_count
-
-Ints = npt.NDArray[np.int64]
 
 
 class CounterTable:

@@ -6,14 +6,12 @@ was not alone shows that the user made the group; then all of them stay sends an
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, Columns
 from ncclscope.model.streams import NEEDED, streams_and_orders
 from ncclscope.model.vocabulary import Vocabulary
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 _PROCESS_SHIFT = 48  # bits of a group call's key
 _FUNCTIONS = ("Gather", "Scatter")
 

@@ -26,20 +26,11 @@ import numpy.typing as npt
 
 from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.library import empty_array, full_array
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model import schema
 from ncclscope.model.align.host_clocks import HostClocks
 from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND
-from ncclscope.model.streams import (
-    PAIRS,
-    Bools,
-    Columns,
-    Ints,
-    Rules,
-    Streams,
-    distinct,
-    meets_of,
-    started_of,
-)
+from ncclscope.model.streams import PAIRS, Columns, Rules, Streams, distinct, meets_of, started_of
 from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST
 
 _NEVER = np.iinfo(np.int64).max

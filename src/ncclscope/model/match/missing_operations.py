@@ -10,7 +10,7 @@ from ncclscope.model.match.communicator_table import CommunicatorTable
 from ncclscope.model.process.durations import first_time
 from ncclscope.model.schema import NONE, Columns
 
-Ints = npt.NDArray[np.int32]
+Counts = npt.NDArray[np.int32]
 _NEVER = np.iinfo(np.int64).max
 _NEEDED = ("process", "instance", "call_ns", "enqueue_ns")
 
@@ -20,7 +20,7 @@ def missing_by_instance(
     instances: Columns,
     communicators: CommunicatorTable,
     partly_recorded: list[int],
-) -> Ints:
+) -> Counts:
     """How many operations each instance lacks; parts of an operation are not counted again.
 
     `partly_recorded`: processes that did not record all calls. What they lack is in their counters.
@@ -45,13 +45,13 @@ def _counted_only(
     instances: Columns,
     communicators: CommunicatorTable,
     processes: list[int],
-) -> Ints:
+) -> Counts:
     """By instance how many operations of these processes may be in their counters only."""
     members = communicators.count_members(set(processes))
     of_communicator = np.array(
         [members[row] for row in range(max(members, default=0) + 1)], np.int32
     )
-    counted: Ints = take_small(of_communicator, instances["communicator"], 0)
+    counted: Counts = take_small(of_communicator, instances["communicator"], 0)
     for rows in row_chunks(len(operations["process"])):
         own = np.isin(operations["process"][rows], processes)
         own &= operations["part_of"][rows] == NONE
@@ -65,7 +65,7 @@ def count_behind(
     instances: Columns,
     communicators: CommunicatorTable,
     heard_ns: list[int],
-    missing: Ints,
+    missing: Counts,
 ) -> int:
     """How many of the missing operations came after the last sign of their process: it was killed,
     or it runs and was read a moment before the others. `heard_ns`: by process, its last sign.

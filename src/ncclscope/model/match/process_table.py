@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from ncclscope import launchers
+from ncclscope.arrays.types import Ints
 from ncclscope.capture.header import number_in
 from ncclscope.capture.process import Process
 from ncclscope.capture.recording_windows import windows_of
@@ -17,7 +17,6 @@ from ncclscope.model.rows import GpuRow, ProcessRow
 from ncclscope.model.schema import NONE, WINDOWS, Columns, columns_from
 from ncclscope.nccl.releases import release_of_code, text_of
 
-Ints = npt.NDArray[np.int64]
 ToReference = Callable[[int, Ints], Ints]  # (node, times on its clock) -> times on the one clock
 _LARGEST_PID = (1 << 31) - 1
 _LATEST_NS = 1 << 62  # since 1970

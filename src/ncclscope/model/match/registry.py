@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ncclscope import launchers
+from ncclscope.arrays.types import Ints
 from ncclscope.model.match.attempts import connected_components
 from ncclscope.model.match.communicator_names import Name, name_communicators
 from ncclscope.model.match.communicator_table import CommunicatorTable
 from ncclscope.model.match.global_ranks import LocalRank, global_ranks
-from ncclscope.model.match.process_table import Ints, ProcessTable, ToReference
+from ncclscope.model.match.process_table import ProcessTable, ToReference
 from ncclscope.model.process.decoded_process import DecodedProcess
 from ncclscope.model.rows import ProcessRow
 from ncclscope.model.schema import NONE

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.joins import coalesce, is_identity, positions_of, read_only_view, take
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture import layout
 from ncclscope.capture.columns import (
     START_NS,
@@ -28,7 +29,7 @@ from ncclscope.capture.columns import (
     key,
     number,
 )
-from ncclscope.model.process.events import Bools, Ints, ProcessEvents, stream_of
+from ncclscope.model.process.events import ProcessEvents, stream_of
 from ncclscope.model.process.works import CALLED, Numbers, Works, in_key_order, set_codes
 from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, Columns
 from ncclscope.model.vocabulary import Codes, Vocabulary

@@ -11,10 +11,11 @@ from ncclscope.arrays import _abi
 from ncclscope.arrays.chunks import map_chunks
 from ncclscope.arrays.joins import positions_of
 from ncclscope.arrays.library import address, empty_array, full_array, length_arg, library, pointer
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, HeadFilter, ReadPlan, key, number, time
 from ncclscope.model.process import stamp_repair
-from ncclscope.model.process.events import Bools, Ints, ProcessEvents
+from ncclscope.model.process.events import ProcessEvents
 from ncclscope.model.process.gpu_clock import NOTHING, Bound, GpuClock
 from ncclscope.model.process.works import Works
 

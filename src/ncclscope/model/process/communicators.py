@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from ncclscope.arrays.types import Ints
 from ncclscope.capture.process import Process
 from ncclscope.model.process.works import Numbers, Works
 from ncclscope.model.schema import NONE
 
-Ints = npt.NDArray[np.int64]
 _MOST_RANKS = 1 << 20  # more is damage
 
 

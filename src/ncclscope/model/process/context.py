@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture import layout
 from ncclscope.capture.context_lines import Bucket
 from ncclscope.capture.process import Process
-from ncclscope.model.process.events import Bools, Ints, stream_of
+from ncclscope.model.process.events import stream_of
 from ncclscope.model.process.range_meaning import (
     FLOPS_TEXT,
     ROOT_MODULE,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.types import Ints
 from ncclscope.capture import dtypes, layout
 from ncclscope.capture.call_counts import CallKey, bucket_bounds_ns
 from ncclscope.capture.metadata import Graphs
@@ -29,7 +30,6 @@ from ncclscope.model.schema import (
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.algorithms import ALGORITHMS, PROTOCOLS
 
-Ints = npt.NDArray[np.int64]
 LARGEST = 1 << 61  # that a counter can hold: damaged captures may say more
 _LEVELS = {
     layout.LEVEL_CALL: CALL_LEVEL,

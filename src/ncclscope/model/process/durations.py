@@ -7,12 +7,13 @@ import numpy as np
 from ncclscope.arrays.chunks import map_chunks
 from ncclscope.arrays.joins import positions_of, take, take_small
 from ncclscope.arrays.library import full_array
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture.columns import START_NS, STOP_NS, STOPPED, flag_column, key
 from ncclscope.capture.tick_clock import TickClock
 from ncclscope.model.process import launch_times, stamp_repair
 from ncclscope.model.process.calls import Rows
 from ncclscope.model.process.channels import KernelTimes
-from ncclscope.model.process.events import Bools, Ints, ProcessEvents
+from ncclscope.model.process.events import ProcessEvents
 from ncclscope.model.process.launch_times import TimedRows
 from ncclscope.model.process.works import Works
 from ncclscope.model.schema import COPY_ENGINE, NONE, NOT_SAMPLED, SOURCES, STATES, Columns

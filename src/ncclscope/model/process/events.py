@@ -8,15 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import numpy as np
-import numpy.typing as npt
-
+from ncclscope.arrays.types import Ints
 from ncclscope.capture import layout
 from ncclscope.capture.columns import STOP_NS, Events, ReadPlan, apply_states, index_events
 from ncclscope.capture.process import Process
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

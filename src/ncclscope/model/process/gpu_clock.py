@@ -11,14 +11,11 @@ import ctypes
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import Lines, address, length_arg, library, pointer
+from ncclscope.arrays.types import Bools, Floats, Ints
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 WINDOW_NS = 5_000_000_000
 _BIN_NS = 40_000_000  # of one bin the best point counts
 _DRIFT = 100e-6  # clocks do not drift faster: a good point counts for its neighbours too

@@ -10,9 +10,10 @@ import numpy as np
 
 from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.joins import factorize, mask_of
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.process import stamp_repair
 from ncclscope.model.process.channels import Channels, reported
-from ncclscope.model.process.events import Bools, Ints, ProcessEvents
+from ncclscope.model.process.events import ProcessEvents
 from ncclscope.model.process.gpu_clock import Bound, GpuClock, lower_bound, upper_bound
 from ncclscope.model.process.launch_times import in_bursts
 from ncclscope.model.process.stamp_repair import FAR_FUTURE, FAR_PAST, ChannelEvents

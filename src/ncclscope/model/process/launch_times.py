@@ -24,11 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.joins import factorize, positions_of, take
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, HeadFilter, ReadPlan, flag_column, key, number, time
 from ncclscope.capture.metadata import EventClock, timing_reason
 from ncclscope.model.process.calls import Calls, Rows
-from ncclscope.model.process.events import Bools, Ints, ProcessEvents
+from ncclscope.model.process.events import ProcessEvents
 from ncclscope.model.process.gpu_clock import GpuClock, lower_bound, upper_bound
 from ncclscope.model.schema import NONE, NOT_SAMPLED, Columns
 

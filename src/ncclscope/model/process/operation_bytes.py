@@ -8,11 +8,11 @@ import numpy.typing as npt
 
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import address, empty_array, length_arg, library, pointer
+from ncclscope.arrays.types import Ints
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.datatypes import element_bits
 from ncclscope.nccl.functions import COUNTS_ONE_RANK
 
-Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int8]
 
 _CODES = 128  # of names, at most

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ncclscope.arrays.chunks import map_chunks
 from ncclscope.arrays.joins import running_count, take, take_small
 from ncclscope.arrays.library import full_array
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture.context_lines import read_context
 from ncclscope.capture.metadata import Graphs
 from ncclscope.capture.process import Process
@@ -21,7 +22,7 @@ from ncclscope.model.process.channels import CHANNEL_PLANS, Channels, KernelTime
 from ncclscope.model.process.communicators import LocalCommunicators, local_communicators
 from ncclscope.model.process.context import Calls as CallsInContext
 from ncclscope.model.process.context import ProcessContext, context_of
-from ncclscope.model.process.events import Bools, Ints, ProcessEvents, events_of
+from ncclscope.model.process.events import ProcessEvents, events_of
 from ncclscope.model.process.gpu_clock import GpuClock
 from ncclscope.model.process.gpu_stamps import Launches, assign_stamps
 from ncclscope.model.process.launch_times import TimedRows

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.arrays.joins import positions_of, running_count
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, HeadFilter, elapsed_column, flag_column, key, number
-from ncclscope.model.process.events import Bools, Ints, ProcessEvents
+from ncclscope.model.process.events import ProcessEvents
 from ncclscope.model.schema import NONE
 
 KINDS = ("ProxyOp", "ProxyStep")

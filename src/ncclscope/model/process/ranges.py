@@ -17,6 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from ncclscope.arrays.joins import positions_of
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture import dtypes, layout
 from ncclscope.capture.columns import (
     START_NS,
@@ -29,7 +30,7 @@ from ncclscope.capture.columns import (
     number,
 )
 from ncclscope.humanize import printable
-from ncclscope.model.process.events import Bools, Ints, ProcessEvents, stream_of
+from ncclscope.model.process.events import ProcessEvents, stream_of
 from ncclscope.model.process.works import Numbers
 from ncclscope.model.schema import NONE
 

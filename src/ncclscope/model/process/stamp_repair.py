@@ -36,10 +36,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import NONE, STAMPS
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 VALID, REPAIRED, RECOVERED, REJECTED, MISSING = range(len(STAMPS))
 # A kernel that starts this soon after its launch was not waiting for another one. Chosen on
 # recorded jobs (H200), where no wrong stamp is accepted (test_operations.py); test_gpu_stamps.py

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture import layout
-from ncclscope.model.process.events import Bools, Ints
 from ncclscope.model.process.range_meaning import (
     OPTIMIZER_STEP,
     ROOT_CALL,

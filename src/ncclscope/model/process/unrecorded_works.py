@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture import layout
 from ncclscope.capture.process import Process
 from ncclscope.capture.process_strings import ProcessStrings
 from ncclscope.capture.recording_windows import windows_of
-from ncclscope.model.process.events import Bools, Ints
 from ncclscope.model.process.stamp_repair import FAR_FUTURE, FAR_PAST
 from ncclscope.model.process.works import Works
 from ncclscope.model.vocabulary import Vocabulary

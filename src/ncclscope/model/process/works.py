@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from ncclscope.arrays.joins import Children, positions_of, sibling_before, take_small
 from ncclscope.arrays.library import full_array
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture import columns, layout
 from ncclscope.capture.columns import (
     START_NS,
@@ -19,7 +20,7 @@ from ncclscope.capture.columns import (
     number,
     string,
 )
-from ncclscope.model.process.events import Bools, Ints, ProcessEvents
+from ncclscope.model.process.events import ProcessEvents
 from ncclscope.model.schema import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND, Columns
 from ncclscope.model.vocabulary import Codes, Vocabulary, codes_of
 from ncclscope.nccl.algorithms import ALGORITHMS, PROTOCOLS
