@@ -23,6 +23,7 @@ from benchmarks import (
     sampled_verdicts,
     server_faults,
     serving,
+    slurm,
     soak,
     stalls,
     start_and_exit,
@@ -59,6 +60,7 @@ ALL = {
     "mutations": mutations,
     "reader_faults": reader_faults,
     "server_faults": server_faults,
+    "slurm": slurm,  # last: it needs root and Slurm
 }
 
 

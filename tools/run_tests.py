@@ -14,7 +14,7 @@ import tempfile
 from tests.support.marks import REAL_TIME
 
 PYTEST = [sys.executable, "-m", "pytest"]
-BESIDE = [*PYTEST, "-n", "2", "--dist", "worksteal", "-m", "not realtime"]
+OTHERS = [*PYTEST, "-n", "2", "--dist", "worksteal", "-m", "not realtime"]
 FILES = sorted({"tests/" + key.partition("::")[0] for key in REAL_TIME})
 IN_REAL_TIME = [*PYTEST, "-p", "no:xdist", "--reruns", "2", "-m", "realtime", *FILES]
 
@@ -27,17 +27,17 @@ def run_when_idle() -> None:
 def main() -> int:
     """0 if all tests of both halves pass."""
     with tempfile.TemporaryFile("w+") as printed:
-        beside = subprocess.Popen(
-            BESIDE, stdout=printed, stderr=subprocess.STDOUT, preexec_fn=run_when_idle
+        others = subprocess.Popen(
+            OTHERS, stdout=printed, stderr=subprocess.STDOUT, preexec_fn=run_when_idle
         )
         try:
             in_real_time = subprocess.run(IN_REAL_TIME, check=False)
-            beside.wait()
+            others.wait()
         finally:
-            beside.kill()
+            others.kill()
         printed.seek(0)
         print(printed.read(), flush=True)
-    return in_real_time.returncode or beside.returncode
+    return in_real_time.returncode or others.returncode
 
 
 if __name__ == "__main__":

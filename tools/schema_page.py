@@ -3,8 +3,8 @@
 from pathlib import Path
 from textwrap import fill
 
+from ncclscope.model.detail_schema import DETAILS
 from ncclscope.model.schema import (
-    DETAILS,
     FORMS,
     LEVELS,
     SCHEMA_VERSION,

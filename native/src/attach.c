@@ -1,9 +1,9 @@
 // Python's side of the recorder: a module of functions, and a file that Python runs.
 //
-// The plugin does not link Python; what it needs it looks up in the process. Nothing here takes
-// Python's lock (the GIL): whoever holds it may be waiting for NCCL's init, in which we are. The
-// init leaves a pending call, and Python makes it in its main thread, with the lock, between two
-// instructions. The file lies beside the plugin, so it needs no path of the job's Python.
+// Nothing here takes Python's lock (the GIL): whoever holds it may be waiting for NCCL's init, in
+// which we are. The init leaves a pending call, and Python makes it in its main thread, with the
+// lock, between two instructions. The file lies beside the plugin, so it needs no path of the job's
+// Python.
 //
 // Functions of the module never raise: a wrong argument is as good as none.
 #define _GNU_SOURCE
@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,66 +23,12 @@
 #include "context.h"
 #include "log.h"
 #include "plugin.h"
+#include "python_api.h"
 #include "range.h"
 
 #define MODULE_NAME "_ncclscope_recorder"
 #define FILE_NAME "ncclscope_attach.py"
 #define MAX_SOURCE_BYTES (1u << 20)
-#define FILE_INPUT 257  // Py_file_input
-#define FAST_CALL 0x80  // METH_FASTCALL: self, arguments, their number
-
-typedef void object;  // of Python's; a reference is one of these
-
-// PyMethodDef.
-struct method {
-    const char *name;
-    void *function;
-    int flags;
-    const char *documentation;
-};
-
-// F(result, name, arguments): exported by every CPython from 3.8 on.
-#define PYTHON_FUNCTIONS(F)                                               \
-    F(int, Py_IsInitialized, (void))                                      \
-    F(int, Py_AddPendingCall, (int (*)(void *), void *))                  \
-    F(object *, Py_CompileString, (const char *, const char *, int))      \
-    F(object *, PyEval_EvalCode, (object *, object *, object *))          \
-    F(object *, PyEval_GetBuiltins, (void))                               \
-    F(object *, PyImport_AddModule, (const char *))                       \
-    F(object *, PyModule_GetDict, (object *))                             \
-    F(object *, PyDict_New, (void))                                       \
-    F(int, PyDict_SetItemString, (object *, const char *, object *))      \
-    F(object *, PyCFunction_NewEx, (struct method *, object *, object *)) \
-    F(object *, PyUnicode_FromString, (const char *))                     \
-    F(const char *, PyUnicode_AsUTF8AndSize, (object *, ssize_t *))       \
-    F(int, PyBytes_AsStringAndSize, (object *, char **, ssize_t *))       \
-    F(unsigned long long, PyLong_AsUnsignedLongLongMask, (object *))      \
-    F(object *, PyLong_FromUnsignedLong, (unsigned long))                 \
-    F(object *, PyBool_FromLong, (long))                                  \
-    F(double, PyFloat_AsDouble, (object *))                               \
-    F(object *, PyObject_Type, (object *))                                \
-    F(object *, PyObject_GetAttrString, (object *, const char *))         \
-    F(object *, PyObject_Str, (object *))                                 \
-    F(object *, PyObject_CallObject, (object *, object *))                \
-    F(int, PyCallable_Check, (object *))                                  \
-    F(void, PyErr_Fetch, (object **, object **, object **))               \
-    F(void, PyErr_NormalizeException, (object **, object **, object **))  \
-    F(int, PyErr_GivenExceptionMatches, (object *, object *))             \
-    F(void, PyErr_SetInterrupt, (void))                                   \
-    F(void, PyErr_Clear, (void))                                          \
-    F(void, Py_IncRef, (object *))                                        \
-    F(void, Py_DecRef, (object *))
-// O(name): objects that it exports.
-#define PYTHON_OBJECTS(O) \
-    O(PyUnicode_Type) O(PyLong_Type) O(PyFloat_Type) O(PyBytes_Type) O(_Py_NoneStruct)
-
-static struct {
-#define AS_POINTER(result, name, arguments) result(*name) arguments;
-#define AS_OBJECT(name) object *name;
-    PYTHON_FUNCTIONS(AS_POINTER) PYTHON_OBJECTS(AS_OBJECT) object **PyExc_KeyboardInterrupt;
-} py;
-static bool has_python;
-static pthread_once_t lookup = PTHREAD_ONCE_INIT;
 
 static enum { NOT_ASKED, ASKED, ATTACHED, FAILED } state;
 static object *module;       // its functions are there
@@ -93,40 +38,17 @@ static u64 kernel_steps, kernels_after_ns;
 static const char *process_folder = "";
 static char attach_path[PATH_MAX];
 
-static void look_up(void) {
-    bool complete = true;
-#define FIND(result, name, arguments) FIND_OBJECT(name)
-#define FIND_OBJECT(name)                            \
-    *(void **)&py.name = dlsym(RTLD_DEFAULT, #name); \
-    complete &= py.name != NULL;
-    PYTHON_FUNCTIONS(FIND)
-    PYTHON_OBJECTS(FIND_OBJECT)
-    FIND_OBJECT(PyExc_KeyboardInterrupt)
-    has_python = complete;
-}
-
 // ---- arguments ----
-static bool has_type(object *value, const object *type) {
-    object *its = py.PyObject_Type(value);
-    py.Py_DecRef(its);  // the type lives on, as long as its object
-    return its == type;
-}
-
-static object *none(void) {
-    py.Py_IncRef(py._Py_NoneStruct);
-    return py._Py_NoneStruct;
-}
-
 // What an argument says a range is: a number from `text`, or the text itself.
 static bool set_text(struct range *range, object *text) {
-    if (has_type(text, py.PyLong_Type)) {
+    if (python_has_type(text, py.PyLong_Type)) {
         u64 number = py.PyLong_AsUnsignedLongLongMask(text);
         range->text = number < RANGE_TEXTS ? (u32)number : 0;
         return true;
     }
     ssize_t bytes;
     const char *utf8 =
-        has_type(text, py.PyUnicode_Type) ? py.PyUnicode_AsUTF8AndSize(text, &bytes) : NULL;
+        python_has_type(text, py.PyUnicode_Type) ? py.PyUnicode_AsUTF8AndSize(text, &bytes) : NULL;
     if (!utf8) {
         py.PyErr_Clear();  // a lone surrogate
         return false;
@@ -140,10 +62,10 @@ static bool set_text(struct range *range, object *text) {
 }
 
 static void set_payload(struct range *range, object *value, u64 *payload) {
-    if (has_type(value, py.PyLong_Type)) {
+    if (python_has_type(value, py.PyLong_Type)) {
         *payload = py.PyLong_AsUnsignedLongLongMask(value);
         range->payload_type = PAYLOAD_I64;
-    } else if (has_type(value, py.PyFloat_Type)) {
+    } else if (python_has_type(value, py.PyFloat_Type)) {
         double number = py.PyFloat_AsDouble(value);
         memcpy(payload, &number, sizeof number);
         range->payload_type = PAYLOAD_DOUBLE;
@@ -156,7 +78,7 @@ static void set_payload(struct range *range, object *value, u64 *payload) {
 static bool set_range(struct range *range, object *const *arguments, ssize_t count, u64 *payload) {
     *range = (struct range){.source = RANGE_API};
     if (count < 1 || !set_text(range, arguments[0])) return false;
-    if (count > 1 && has_type(arguments[1], py.PyLong_Type))
+    if (count > 1 && python_has_type(arguments[1], py.PyLong_Type))
         range->source = (u8)py.PyLong_AsUnsignedLongLongMask(arguments[1]);
     if (count > 2) set_payload(range, arguments[2], payload);
     return true;
@@ -169,13 +91,13 @@ static object *range_push_fn(object *self, object *const *arguments, ssize_t cou
     u64 payload;
     set_range(&range, arguments, count, &payload);  // without a text, its pop still finds a push
     range_push(&range, PYTHON_STACK);
-    return none();
+    return python_none();
 }
 
 static object *range_pop_fn(object *self, object *const *arguments, ssize_t count) {
     (void)self, (void)arguments, (void)count;
     range_pop(PYTHON_STACK, NULL);
-    return none();
+    return python_none();
 }
 
 static object *mark_fn(object *self, object *const *arguments, ssize_t count) {
@@ -183,13 +105,14 @@ static object *mark_fn(object *self, object *const *arguments, ssize_t count) {
     struct range range;
     u64 payload;
     if (set_range(&range, arguments, count, &payload)) range_mark(&range);
-    return none();
+    return python_none();
 }
 
 static object *text_fn(object *self, object *const *arguments, ssize_t count) {
     (void)self;
     struct range range = {0};
-    if (count == 1 && has_type(arguments[0], py.PyUnicode_Type)) set_text(&range, arguments[0]);
+    if (count == 1 && python_has_type(arguments[0], py.PyUnicode_Type))
+        set_text(&range, arguments[0]);
     return py.PyLong_FromUnsignedLong(range.text);
 }
 
@@ -197,7 +120,7 @@ static object *context_line_fn(object *self, object *const *arguments, ssize_t c
     (void)self;
     char *bytes = NULL;
     ssize_t length = 0;
-    bool kept = count == 1 && has_type(arguments[0], py.PyBytes_Type) &&
+    bool kept = count == 1 && python_has_type(arguments[0], py.PyBytes_Type) &&
                 py.PyBytes_AsStringAndSize(arguments[0], &bytes, &length) == 0 &&
                 context_append(bytes, (size_t)length);
     return py.PyBool_FromLong(kept);
@@ -208,7 +131,7 @@ static object *keep_function(object **kept, object *const *arguments, ssize_t co
     *kept = count == 1 && py.PyCallable_Check(arguments[0]) ? arguments[0] : NULL;
     if (*kept) py.Py_IncRef(*kept);
     if (before) py.Py_DecRef(before);
-    return none();
+    return python_none();
 }
 
 static object *on_communicator_fn(object *self, object *const *arguments, ssize_t count) {
@@ -389,8 +312,7 @@ static bool find_file(void) {
 void attach_request(void) {
     if (config.torch == TORCH_OFF || !config.ranges) return;
     if (config.torch == TORCH_AUTO && !dl_iterate_phdr(is_torch, NULL)) return;
-    pthread_once(&lookup, look_up);
-    if (!has_python || !py.Py_IsInitialized()) return;
+    if (!python_api_find() || !py.Py_IsInitialized()) return;
     int now = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
     if (now == ATTACHED) py.Py_AddPendingCall(tell_of_communicator, NULL);
     if (now != NOT_ASKED) return;
@@ -418,8 +340,7 @@ void attach_use_folder(const char *folder) { process_folder = folder; }
 // makes the module. 0: it is there.
 PLUGIN_EXPORT int ncclscope_python_module(void);
 int ncclscope_python_module(void) {
-    pthread_once(&lookup, look_up);
-    if (!has_python) return 1;
+    if (!python_api_find()) return 1;
     range_expect();
     if (make_module()) return 0;
     py.PyErr_Clear();

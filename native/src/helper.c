@@ -15,6 +15,7 @@
 
 #include "arena.h"
 #include "attach.h"
+#include "capture_file.h"
 #include "clock.h"
 #include "comm.h"
 #include "config.h"
@@ -130,7 +131,7 @@ static bool free_below(u32 fraction) {
 // During a slow write nobody adds memory, so a slow disk gets all there may be beforehand.
 // Otherwise the arena grows by one extent at a time, because draining may free enough meanwhile.
 static void keep_memory_ready(void) {
-    while ((arena.chunks_ready < COMFORTABLE_CHUNKS || sink_is_slow()) && arena_grow()) {
+    while ((arena.chunks_ready < COMFORTABLE_CHUNKS || capture_file_is_slow()) && arena_grow()) {
     }
     if (free_below(2)) arena_grow();
 }

@@ -13,14 +13,13 @@
 #include <unistd.h>
 
 #include "arena.h"
+#include "capture_file.h"
 #include "clock.h"
 #include "config.h"
 #include "folder.h"
 #include "log.h"
 
 #define STAGED_SLOTS 16384u  // 1 MB a write
-#define SLOW_WRITE_NS 50000000u
-#define MOST_INTERRUPTS 100  // of one write; this thread blocks signals, so none is expected
 #define MOST_NOTES 16u       // about files that were deleted, cut or replaced
 
 static char folder[PATH_MAX];
@@ -34,7 +33,7 @@ static struct page {
     u64 end;    // of what was written
 } live_page = {"live", -1, 0, 0}, tally_page = {"tally", -1, 0, 0};
 static struct sink_totals totals;
-static bool complained, slow;
+static bool complained;
 static u32 folders;
 
 // Metadata that a capture cannot be read without, in case its directory vanishes.
@@ -60,71 +59,6 @@ static void complain(const char *what) {
     complained = true;
 }
 
-static bool write_at(int fd, const void *data, size_t bytes, u64 offset) {
-    const char *from = data;
-    for (int interrupts = 0; bytes > 0;) {
-        u64 before = clock_monotonic_ns();
-        ssize_t written = pwrite(fd, from, bytes, (off_t)offset);
-        if (clock_monotonic_ns() - before > SLOW_WRITE_NS) slow = true;
-        if (written < 0 && errno == EINTR && interrupts++ < MOST_INTERRUPTS) continue;
-        if (written == 0) errno = EIO;
-        if (written <= 0) return false;
-        from += written;
-        offset += (u64)written;
-        bytes -= (size_t)written;
-    }
-    return true;
-}
-
-// The arena's header, schema and identity, as they were at first: somebody may truncate the arena.
-static const char *first_header(void) {
-    _Alignas(8) static char first[MAX_HEADER_BYTES];
-    struct file_header *header = (struct file_header *)first;
-    if (!header->header_bytes) memcpy(first, arena.base, sizeof first);
-    u64 hz = ((const struct file_header *)arena.base)->clock_hz;
-    if (hz) header->clock_hz = hz;
-    return first;
-}
-
-// A file with the arena's header, schema and identity, so that each stands for itself. Returns its
-// length.
-static u64 write_header(int fd, enum file_kind kind) {
-    char text[MAX_HEADER_BYTES];
-    const char *ours = first_header();
-    struct file_header header = *(const struct file_header *)ours;
-    header.file_kind = (u16)kind;
-    header.segment = kind == FILE_LOG ? segment : 0;
-    header.counters_offset = header.meta_offset = header.meta_slots = header.meta_drained = 0;
-    header.tally_offset = header.tally_slots = 0;
-    header.chunks_offset = header.chunk_slots = header.chunk_count = header.heartbeat_ns = 0;
-    size_t bytes = header.identity_offset + header.identity_bytes;
-    header.header_bytes = (u32)((bytes + SLOT_BYTES - 1) / SLOT_BYTES * SLOT_BYTES);
-    memset(text, 0, header.header_bytes);
-    memcpy(text, ours, bytes);
-    memcpy(text, &header, sizeof header);
-    return write_at(fd, text, header.header_bytes, 0) ? header.header_bytes : 0;
-}
-
-static void close_file(int *fd) {
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
-}
-
-static int create_file(const char *name, enum file_kind kind, u64 *offset) {
-    char unfinished[40];
-    snprintf(unfinished, sizeof unfinished, "new.%s", name);
-    int fd = folder_create_file(folder_fd, unfinished);
-    if (fd < 0) return -1;
-    *offset = write_header(fd, kind);
-    if (*offset && renameat(folder_fd, unfinished, folder_fd, name) == 0)
-        return fd;  // nobody sees a file without its header
-    int error = errno;
-    close(fd);
-    unlinkat(folder_fd, unfinished, 0);
-    errno = error;
-    return -1;
-}
-
 static void segment_name(u32 number, char *out, size_t size) {
     snprintf(out, size, "log.%06u", number);
 }
@@ -142,10 +76,11 @@ static bool open_folder(const char *process_folder) {
 
 // A capture cannot be read without what is kept, so a file without it is none.
 static bool begin_meta(void) {
-    meta_fd = create_file("meta", FILE_META, &meta_offset);
+    meta_fd = capture_file_create(folder_fd, "meta", FILE_META, 0, &meta_offset);
     if (meta_fd < 0) return false;
-    if (kept_count && !write_at(meta_fd, kept_meta, kept_count * SLOT_BYTES, meta_offset)) {
-        close_file(&meta_fd);
+    if (kept_count &&
+        !capture_file_write(meta_fd, kept_meta, kept_count * SLOT_BYTES, meta_offset)) {
+        capture_file_close(&meta_fd);
         return false;
     }
     meta_offset += kept_count * SLOT_BYTES;
@@ -159,7 +94,7 @@ bool sink_open(const char *process_folder) {
     }
     if (!begin_meta()) {
         complain("cannot write to");
-        close_file(&folder_fd);  // another one may be there next time
+        capture_file_close(&folder_fd);  // another one may be there next time
         return false;
     }
     folders++;
@@ -174,7 +109,7 @@ u32 sink_folders(void) { return folders; }
 bool sink_write_text(const char *name, const char *data, size_t bytes, u64 offset) {
     int fd = openat(folder_fd, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return false;
-    bool written = write_at(fd, data, bytes, offset);
+    bool written = capture_file_write(fd, data, bytes, offset);
     close(fd);
     return written;
 }
@@ -201,14 +136,14 @@ static u64 bytes_on_disk(void) {
 static bool open_segment(void) {
     char name[32];
     segment_name(segment, name, sizeof name);
-    log_fd = create_file(name, FILE_LOG, &log_offset);
+    log_fd = capture_file_create(folder_fd, name, FILE_LOG, segment, &log_offset);
     segment_slots[segment % SINK_SEGMENTS] = 0;
     if (log_fd < 0) complain("cannot write to");
     return log_fd >= 0;
 }
 
 static void rotate(void) {
-    close_file(&log_fd);
+    capture_file_close(&log_fd);
     segment_bytes[segment % SINK_SEGMENTS] = log_offset;
     log_offset = 0;
     segment++;
@@ -229,7 +164,7 @@ void sink_flush(void) {
     if (staged_count == 0) return;
     if (was_cut(log_fd, log_offset)) look_after_segment(segment);
     size_t bytes = (size_t)staged_count * SLOT_BYTES;
-    if ((log_fd >= 0 || open_segment()) && write_at(log_fd, staged, bytes, log_offset)) {
+    if ((log_fd >= 0 || open_segment()) && capture_file_write(log_fd, staged, bytes, log_offset)) {
         log_offset += bytes;
         totals.slots += staged_count;
         totals.bytes += bytes;
@@ -310,7 +245,7 @@ bool sink_meta(const union slot *slots, size_t count) {
         sink_look_after_files();
         return false;
     }
-    if (!write_at(meta_fd, slots, count * SLOT_BYTES, meta_offset)) {
+    if (!capture_file_write(meta_fd, slots, count * SLOT_BYTES, meta_offset)) {
         complain("cannot write to");
         return false;
     }
@@ -366,11 +301,11 @@ static void look_after_segment(u32 number) {
 }
 
 static void close_all(void) {
-    close_file(&meta_fd);
-    close_file(&log_fd);
-    close_file(&live_page.fd);
-    close_file(&tally_page.fd);
-    close_file(&folder_fd);
+    capture_file_close(&meta_fd);
+    capture_file_close(&log_fd);
+    capture_file_close(&live_page.fd);
+    capture_file_close(&tally_page.fd);
+    capture_file_close(&folder_fd);
 }
 
 static void lose_folder(void) {
@@ -413,9 +348,10 @@ void sink_look_after_files(void) {
     }
     for (u32 number = oldest_segment, last = segment; number <= last; number++)
         look_after_segment(number);
-    if (is_harmed(live_page.name, live_page.fd, live_page.end)) close_file(&live_page.fd);
-    if (is_harmed(tally_page.name, tally_page.fd, tally_page.end)) close_file(&tally_page.fd);
-    if (is_harmed("meta", meta_fd, meta_offset)) close_file(&meta_fd);
+    if (is_harmed(live_page.name, live_page.fd, live_page.end)) capture_file_close(&live_page.fd);
+    if (is_harmed(tally_page.name, tally_page.fd, tally_page.end))
+        capture_file_close(&tally_page.fd);
+    if (is_harmed("meta", meta_fd, meta_offset)) capture_file_close(&meta_fd);
 }
 
 // ---- small files that are rewritten in place ----
@@ -428,7 +364,7 @@ bool sink_open_page(enum file_kind kind, bool *is_new) {
     *is_new = page->fd < 0;
     if (!sink_is_open()) return false;
     if (page->fd >= 0) return true;
-    page->fd = create_file(page->name, kind, &page->start);
+    page->fd = capture_file_create(folder_fd, page->name, kind, 0, &page->start);
     page->end = page->start;
     if (page->fd < 0) complain("cannot write to");
     return page->fd >= 0;
@@ -437,7 +373,7 @@ bool sink_open_page(enum file_kind kind, bool *is_new) {
 bool sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t offset) {
     struct page *page = page_of(kind);
     if (page->fd < 0) return false;
-    if (!write_at(page->fd, data, bytes, page->start + offset)) {
+    if (!capture_file_write(page->fd, data, bytes, page->start + offset)) {
         complain("cannot write to");
         return false;
     }
@@ -445,7 +381,5 @@ bool sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t
     if (end > page->end) page->end = end;
     return true;
 }
-
-bool sink_is_slow(void) { return slow; }
 
 struct sink_totals sink_totals(void) { return totals; }

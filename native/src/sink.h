@@ -49,9 +49,6 @@ bool sink_meta(const union slot *slots, size_t count);
 bool sink_open_page(enum file_kind kind, bool *is_new);
 bool sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t offset);
 
-// Whether a write has ever taken long: then the arena must hold more.
-bool sink_is_slow(void);
-
 struct sink_totals {
     u64 slots, bytes;  // of the log, written so far
 };

@@ -82,7 +82,7 @@ def check_file(path: Path) -> None:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
+def open_output(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
     """A file to write to, and a directory for temporary files. The file appears as `path` once it
     is complete; it is compressed if its name ends in .gz. The path `-` is stdout.
     """
@@ -100,7 +100,7 @@ def writing(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a whole file."""
-    with writing(path) as (out, _):
+    with open_output(path) as (out, _):
         out.write(text.encode())
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ncclscope.capture.reader import open_capture
 from ncclscope.native import plugin_path
+from ncclscope.overhead.statistics import bootstrap_interval
 from tests.gpu.mps import mps
 
 RANKS = 2
@@ -72,11 +73,10 @@ class Ratio:
 def ratio(above: list[float], below: list[float], draws: int = 4000) -> Ratio:
     """Of two plugins' blocks, round by round; the interval by resampling the rounds."""
     ratios = [a / b for a, b in zip(above, below, strict=True)]
-    chance = random.Random(1)
-    medians = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(draws))
-    return Ratio(
-        statistics.median(ratios), medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+    interval = bootstrap_interval(
+        lambda chance: statistics.median(chance.choices(ratios, k=len(ratios))), draws
     )
+    return Ratio(statistics.median(ratios), *interval)
 
 
 class Ranks:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope.native import plugin_path
+from ncclscope.overhead.statistics import bootstrap_interval
 
 HERE = Path(__file__).parent
 RANKS, CORES = 2, 4  # each rank on cores of its own
@@ -76,14 +77,14 @@ class Interval:
 
 def ratio(above: list[float], below: list[float], draws: int = 2000) -> Interval:
     """Of two variants' processes; the interval by resampling both."""
-    chance = random.Random(1)
-    ratios = sorted(
-        statistics.median(chance.choices(above, k=len(above)))
-        / statistics.median(chance.choices(below, k=len(below)))
-        for _ in range(draws)
-    )
+
+    def resample(chance: random.Random) -> float:
+        return statistics.median(chance.choices(above, k=len(above))) / statistics.median(
+            chance.choices(below, k=len(below))
+        )
+
     middle = statistics.median(above) / statistics.median(below)
-    return Interval(middle, ratios[int(0.025 * draws)], ratios[int(0.975 * draws)])
+    return Interval(middle, *bootstrap_interval(resample, draws))
 
 
 def verdict(result: Interval, bar: float) -> str:

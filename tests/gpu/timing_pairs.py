@@ -15,6 +15,7 @@ from typing import Any
 
 from ncclscope.capture.reader import open_capture
 from ncclscope.native import plugin_path
+from ncclscope.overhead.statistics import bootstrap_interval
 from tests.gpu.timing import (
     BARRED,
     HERE,
@@ -93,17 +94,15 @@ def _blocks(printed: str) -> dict[str, dict[str, list[tuple[float, float]]]]:
 def ratio(processes: list[Pairs], on: int, off: int, draws: int = 1000) -> Interval:
     """The median ratio of all pairs; the interval by resampling processes, then their pairs."""
     ratios = [[pair[on] / pair[off] for pair in pairs] for pairs in processes]
-    chance = random.Random(1)
-    medians = sorted(
-        statistics.median(
-            value
-            for own in chance.choices(ratios, k=len(ratios))
-            for value in chance.choices(own, k=len(own))
+
+    def resample(chance: random.Random) -> float:
+        processes_drawn = chance.choices(ratios, k=len(ratios))
+        return statistics.median(
+            value for own in processes_drawn for value in chance.choices(own, k=len(own))
         )
-        for _ in range(draws)
-    )
+
     middle = statistics.median(value for own in ratios for value in own)
-    return Interval(middle, medians[int(0.025 * draws)], medians[int(0.975 * draws)])
+    return Interval(middle, *bootstrap_interval(resample, draws))
 
 
 def pairs(placing: Placing, results: Path, minutes: float) -> tuple[list[list[object]], bool]:

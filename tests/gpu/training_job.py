@@ -13,50 +13,13 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as functional
-from torch import Tensor, nn
+from torch import nn
+
+from ncclscope.bench.training.models import Gpt
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 STEPS, WARM_UP = int(os.environ.get("STEPS", "60")), 10
-WIDTH, HEADS, LAYERS, VOCABULARY, LENGTH, BATCH = 512, 8, 4, 4096, 256, 4
-
-
-class Block(nn.Module):
-    """Attention and a feed-forward layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
-        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.up = nn.Linear(WIDTH, 4 * WIDTH, bias=False)
-        self.down = nn.Linear(4 * WIDTH, WIDTH, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, length, _ = x.shape
-
-        def heads(part: Tensor) -> Tensor:
-            return part.view(batch, length, HEADS, -1).transpose(1, 2)
-
-        q, k, v = map(heads, self.qkv(self.norm1(x)).chunk(3, -1))
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, -1))
-        return x + self.down(functional.gelu(self.up(self.norm2(x))))
-
-
-class Gpt(nn.Module):
-    """A small language model."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x)
+LAYERS, LENGTH, BATCH = 4, 256, 4
 
 
 def convolutions() -> nn.Module:
@@ -80,7 +43,7 @@ def ddp_step() -> None:
 
 
 def fsdp_step() -> None:
-    tokens = torch.randint(0, VOCABULARY, (BATCH, LENGTH + 1), device="cuda")
+    tokens = torch.randint(0, gpt.words, (BATCH, LENGTH + 1), device="cuda")
     scores = model(tokens[:, :-1]).flatten(0, 1)
     functional.cross_entropy(scores, tokens[:, 1:].flatten()).backward()
     optimizer.step()
@@ -99,8 +62,9 @@ else:
     from torch.distributed.fsdp import fully_shard
 
     step = fsdp_step
-    model = Gpt().cuda()
-    for part in (*model.blocks, model):
+    gpt = Gpt(LAYERS)
+    model = gpt.cuda()
+    for part in (*gpt.blocks, model):
         fully_shard(part)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 times_ms = []

@@ -20,8 +20,8 @@ def read(capture: Path) -> None:
     """Everything that compiled loops are used for."""
     from ncclscope.errors import NcclscopeError
     from ncclscope.model.build import open_model
+    from ncclscope.model.detail_schema import DETAILS
     from ncclscope.model.detail_tables import details_of
-    from ncclscope.model.schema import DETAILS
 
     try:
         model = open_model(capture)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ncclscope.simulation.scenario import Scenario, scenario_text
+from ncclscope.simulation.scenario import Scenario
+from ncclscope.simulation.scenario_lines import scenario_text
 
 
 @contextmanager

@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from ncclscope.errors import NcclscopeError, UsageError
-from ncclscope.output_files import check_directory, holds_only, put_directory, write_text, writing
+from ncclscope.output_files import (
+    check_directory,
+    holds_only,
+    open_output,
+    put_directory,
+    write_text,
+)
 
 
 def null_device(path: Path) -> Path:
@@ -75,7 +81,7 @@ def test_names_of_stdout(name: str, capfdbinary: pytest.CaptureFixture[bytes]) -
 
 
 def write_half(path: Path) -> None:
-    with writing(path) as (out, _):
+    with open_output(path) as (out, _):
         out.write(b"half")
         raise OSError(28, "No space left on device")
 

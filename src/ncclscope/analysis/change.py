@@ -16,7 +16,7 @@ from ncclscope.analysis.robust_statistics import (
     robust_spread,
 )
 from ncclscope.analysis.run import Run
-from ncclscope.analysis.synchronized import SynchronizedInstances
+from ncclscope.analysis.synchronized_instances import SynchronizedInstances
 from ncclscope.arrays.types import Floats, Ints
 
 _LEAST_OF_KIND = 6  # instances of a function and size: fewer have no median to compare with

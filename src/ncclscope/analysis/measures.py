@@ -33,9 +33,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.model import Model
-from ncclscope.model.schema import GPU_SOURCES, NONE, SOURCES, Columns, row_chunks
+from ncclscope.model.schema import GPU_SOURCES, NONE, SOURCES, Columns
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_factor
 
 Rows = slice | Ints

@@ -12,18 +12,6 @@ def robust_spread(values: Floats) -> float:
     return 1.4826 * float(np.median(np.abs(values - np.median(values))))
 
 
-def medians_by_group(values: Floats, first: Ints, count: Ints) -> Floats:
-    """The median of each group of neighbouring values, without NaN; NaN where all are NaN."""
-    if not len(first):
-        return np.empty(0)
-    group = np.repeat(np.arange(len(first)), count)
-    ordered = values[np.lexsort((values, group))]  # NaN comes last
-    known = np.add.reduceat((~np.isnan(values)).astype(np.int64), first)
-    low, high = first + np.maximum(known - 1, 0) // 2, first + known // 2
-    high = np.where(known > 0, np.minimum(high, first + np.maximum(known - 1, 0)), first)
-    return np.asarray((ordered[low] + ordered[high]) / 2)
-
-
 def median_lower_bound(count: Ints) -> Ints:
     """Place, among `count` sorted values, of a lower bound of the true median.
 

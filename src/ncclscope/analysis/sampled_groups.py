@@ -1,6 +1,5 @@
 """Groups of a report whose times come from a sample: how many were timed, and intervals."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -140,10 +139,3 @@ def _within(durations: Durations, estimate: Estimate | None) -> float | None:
     if estimate is None:
         return None
     return min(max(estimate.value, durations.shortest_ns), durations.longest_ns)
-
-
-def sampled_sentence(samples: Iterable[Sample]) -> str:
-    """How many operations were timed: "GPU times of 120 of 7,680 operations, a sample"."""
-    listed = list(samples)
-    timed, operations = sum(one.timed for one in listed), sum(one.operations for one in listed)
-    return f"GPU times of {timed:,} of {operations:,} operations, a sample"

@@ -17,18 +17,11 @@ from ncclscope.analysis.sampling import (
     ratio_of_sums,
 )
 from ncclscope.analysis.selection import DEFAULT_BY, KEYS, Selection
+from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.joins import factorize, running_count
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.model import Model
-from ncclscope.model.schema import (
-    EVENT_SOURCES,
-    NONE,
-    NOT_SAMPLED,
-    SOURCES,
-    STATES,
-    Columns,
-    row_chunks,
-)
+from ncclscope.model.schema import EVENT_SOURCES, NONE, NOT_SAMPLED, SOURCES, STATES, Columns
 
 _BY_GPU = np.array([*(GRADE_OF.get(name) == 0 for name in SOURCES), False])
 _IS_EXACT = np.array([*(name in EXACT_SOURCES for name in SOURCES), False])

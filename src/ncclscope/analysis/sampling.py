@@ -63,13 +63,6 @@ class Estimate:
         high = None if not self.low or self.low <= 0 else amount / self.low
         return Estimate(amount / self.value, low, high)
 
-    @property
-    def error_share(self) -> float | None:
-        """The longer half of the interval relative to the value; None where it has no end."""
-        if self.low is None or self.high is None or self.value <= 0:
-            return None
-        return max(self.value - self.low, self.high - self.value) / self.value
-
     def as_json(self, digits: int = 4) -> dict[str, float | None]:
         """The value and its interval."""
         ends = {"value": self.value, "low": self.low, "high": self.high}

@@ -5,13 +5,12 @@ their memory back when others need it.
 """
 
 import os
-import re
 import resource
 
+from ncclscope.byte_sizes import size_in_bytes
 from ncclscope.errors import UsageError
 
 VARIABLE = "NCCLSCOPE_MEMORY_LIMIT"
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _DATABASE_SHARE = 0.5  # numpy and Python have the rest
 
 
@@ -20,10 +19,10 @@ def memory_limit_bytes() -> int | None:
     text = os.environ.get(VARIABLE, "")
     if not text:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)", text)
-    if match is None or not float(match[1]):
+    limit = size_in_bytes(text)
+    if not limit:
         raise UsageError(f"{VARIABLE}={text} is no size", f"Set it as in {VARIABLE}=8G")
-    return int(float(match[1]) * _UNITS[match[2]])
+    return limit
 
 
 def limit_memory() -> None:

@@ -1,16 +1,14 @@
 """What to measure: operations and sizes, how to call them, and when to stop."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ncclscope.bench.datatypes import DATATYPES, element_bytes
 from ncclscope.bench.operations import OPERATIONS, BenchOperation, Shape, shape_of
+from ncclscope.byte_sizes import size_in_bytes
 from ncclscope.errors import UsageError
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"(\d+)([KMGT]?)(?:I?B)?", re.I)
 _MOST_SIZES = 1000
 MOST_CALLS = 1000  # of a batch
 MOST_HELD = 32  # of a batch that is queued while the GPU is held: CUDA's queue is limited
@@ -93,10 +91,10 @@ class Case:
 
 def parse_size(text: str) -> int:
     """Bytes; K, M and G are powers of 1024. 32M -> 33554432"""
-    match = _SIZE.fullmatch(text.strip())
-    if not match:
+    size_bytes = size_in_bytes(text.strip(), whole=True)
+    if size_bytes is None:
         raise UsageError(f"{text} is no size", "Sizes are bytes with K, M or G behind, as in 32M")
-    return int(match[1]) * _UNITS[match[2].upper()]
+    return size_bytes
 
 
 def sizes_between(first: int, last: int, factor: float | None, step: int | None) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from ncclscope.capture.housekeeping import is_process_folder
 # Patterns of names. Of a process's folder:
 _OF_PROCESS = (
     "meta", "tally", "live", "arena", "arena.partial", "context.jsonl", "log.[0-9]*", "new.*",
+    "decoded.*",
 )  # fmt: skip
 # Of folders that readers keep in a capture: saved models, made ones, and the timeline's index.
 _OF_READERS = {

@@ -10,7 +10,7 @@ from ncclscope.errors import FormatError
 # Files are read up to here for their headers; an arena's has MAX_HEADER_BYTES, others need less.
 LARGEST_HEADER_BYTES = 1 << 16
 PLACES = layout.places(layout.HEADER.split(" "))
-STRUCT = layout.packed(PLACES, *PLACES)
+STRUCT = layout.struct_of(PLACES, *PLACES)
 BYTES = STRUCT.size
 _CLOCKS = {
     layout.CLOCK_IS_TSC: "tsc",
@@ -62,11 +62,6 @@ def number_in(identity: dict[str, str], *keys: str) -> int | None:
 def launcher_rank(identity: dict[str, str]) -> int | None:
     """The global rank that a launcher gave the process, None where there was none."""
     return launchers.global_rank(identity, launchers.RECORDED)
-
-
-def restarts_before(identity: dict[str, str]) -> int:
-    """How often launchers had restarted the job before this process; 0 where they do not say."""
-    return launchers.restarts(identity, launchers.RECORDED)
 
 
 def parse_header(data: bytes | memoryview, path: Path) -> Header:

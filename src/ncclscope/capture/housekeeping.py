@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ncclscope.byte_sizes import size_in_bytes
 from ncclscope.capture import layout
 from ncclscope.capture.header import LARGEST_HEADER_BYTES, Header, launcher_rank, parse_header
 from ncclscope.errors import FormatError, UsageError
@@ -21,7 +22,6 @@ SILENCE_S = 10.0  # a process that has not written its live page for longer does
 _KEPT_BY_READERS = ("model", ".model-", "timeline")  # folders that readers make in a capture
 _SAMPLES = b'{"ncclscope":"system"'  # how a file of a sampler begins
 _LIVE = layout.slot_struct("Live", "realtime_ns", "phase")
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -136,6 +136,14 @@ def process_folders(capture: Path) -> list[Path]:
     return folders
 
 
+def processes_without_log(capture: Path) -> int:
+    """How many processes have decoded files only: `decode --remove-raw` removed their logs."""
+    return sum(
+        (folder / "decoded.json").exists() and not any(folder.glob("log.*"))
+        for folder in process_folders(capture)
+    )
+
+
 def _has_samples(capture: Path) -> bool:
     """Whether a sampler wrote here; it does so for jobs that never use NCCL, too."""
     for path in capture.glob("system.*.jsonl"):
@@ -208,10 +216,10 @@ def parse_age(text: str) -> float:
 
 def parse_bytes(text: str) -> int:
     """Bytes in 500M, 20G."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.upper())
-    if not match:
+    size_bytes = size_in_bytes(text)
+    if size_bytes is None:
         raise UsageError(f"{text} is no size", "Give a number and a unit: 500M, 20G")
-    return int(float(match[1]) * _UNITS.get(match[2], 1))
+    return size_bytes
 
 
 def choose_for_deletion(

@@ -77,10 +77,10 @@ def slot_places(kind: str) -> dict[str, Place]:
 
 def slot_struct(kind: str, *names: str) -> Struct:
     """Unpacks these fields of a slot, which must be in the order of their offsets."""
-    return packed(slot_places(kind), *names)
+    return struct_of(slot_places(kind), *names)
 
 
-def packed(fields: dict[str, Place], *names: str) -> Struct:
+def struct_of(fields: dict[str, Place], *names: str) -> Struct:
     """Unpacks these of some fields; the bytes between them are left out."""
     codes, at = "<", 0
     for name in names:

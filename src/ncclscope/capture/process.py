@@ -199,11 +199,13 @@ def _add_arena(found: _ProcessFiles, arena: Arena) -> None:
     found.headers.append(arena.header)
 
 
-def open_process(folder: Path) -> Process:
-    """The process recorded in `folder`, with its shared memory where that can be reached."""
+def open_process(folder: Path, with_log: bool = True) -> Process:
+    """The process recorded in `folder`, with its shared memory where that can be reached. Without
+    its log it has no slots.
+    """
     for _ in range(_ATTEMPTS):
         damage, log_bytes = Damage(), _log_bytes(folder)
-        files = _map_log(sorted(folder.glob("log.*")), damage)
+        files = _map_log(sorted(folder.glob("log.*")) if with_log else [], damage)
         meta, arena = _read_meta_and_arena(folder, [header for header, _ in files], damage)
         # A running process moves slots from shared memory to its log. What it moved after the log
         # was mapped and before the arena was read is in neither.

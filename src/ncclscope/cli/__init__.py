@@ -43,6 +43,7 @@ COMMANDS = {
     "ls": "list captures with their size, job, ranks, mode and state",
     "prune": "delete captures by age and size",
     "pack": "pack a capture for a bug report, without private data",
+    "decode": "turn logs of finished processes into smaller Parquet files",
     "salvage": "recover what dead processes left in shared memory",
     "demo": "record and report a simulated job with a late rank; no GPU needed",
     "env": "print the variables that switch recording on without `run`",
@@ -56,7 +57,7 @@ GROUPS = {
     "see what happened": ("report", "diagnose", "whatif", "compare", "history", "timeline", "dump"),
     "exchange data": ("export", "import"),
     "measure": ("bench", "overhead"),
-    "keep captures": ("ls", "prune", "pack", "salvage"),
+    "keep captures": ("ls", "prune", "pack", "decode", "salvage"),
     "set up the shell": ("completion",),
 }
 # Exit codes, and those of verbs that have others.

@@ -14,7 +14,7 @@ from ncclscope.cli.selection_options import check_operations_for_time, time_sele
 from ncclscope.cli.terminal import output_width
 from ncclscope.diagnose.comparison import SLOWER, Comparison, compare
 from ncclscope.errors import UsageError
-from ncclscope.history.difference import difference_of_sums
+from ncclscope.history.difference import LAST_EQUAL, difference_of_sums
 from ncclscope.history.sums import sums_of
 from ncclscope.model.model import Model
 from ncclscope.report.comparison import as_json, lines
@@ -22,7 +22,6 @@ from ncclscope.report.history_difference import difference_as_json, difference_l
 
 _SLOWER_EXIT, _NOT_COMPARED_EXIT = 3, 5
 _WIDEST = 160
-_LAST_EQUAL = 10  # jobs of a history
 
 
 def _sides(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
@@ -90,7 +89,7 @@ def _run_with_history(arguments: argparse.Namespace) -> int:
         message = "compare --history takes one capture, and neither --comm nor --op"
         raise UsageError(message, "Its other side are the last equal jobs of the history")
     sums = sums_of(_model(resolve_capture(arguments.captures[0]), arguments))
-    changed, left_out = difference_of_sums(Path(arguments.history), sums, _LAST_EQUAL)
+    changed, left_out = difference_of_sums(Path(arguments.history), sums, LAST_EQUAL)
     if arguments.json:
         print(json.dumps(difference_as_json(changed), indent=2, allow_nan=False))
     else:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ncclscope.analysis.baseline import Baseline, read_baseline
+from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import communicator_rows
 from ncclscope.analysis.time_selection import model_between
 from ncclscope.capture.reader import resolve_capture
@@ -16,9 +17,9 @@ from ncclscope.cli.selection_options import (
     existing_ranks,
     time_selection_of,
 )
-from ncclscope.cli.terminal import output_width, painted
+from ncclscope.cli.terminal import output_width, paint
 from ncclscope.diagnose.diagnosis import Diagnosis, diagnose
-from ncclscope.diagnose.finding import Finding, at_least
+from ncclscope.diagnose.finding import Finding, at_least, sort_findings
 from ncclscope.humanize import plural
 from ncclscope.model.model import Model
 from ncclscope.report.diagnosis import as_json, lines
@@ -34,7 +35,22 @@ def _diagnosis(model: Model, arguments: argparse.Namespace, baseline: Baseline |
     time = time_selection_of(model, arguments)
     # Snapshots show the last moment, which is not in a time that ends before it.
     snapshots = unfinished_snapshots(model) if time.until_ns is None else None
-    return diagnose(model_between(model, time), snapshots, baseline)
+    chosen = model_between(model, time)
+    diagnosis = diagnose(chosen, snapshots, baseline)
+    return _with_history(diagnosis, chosen, arguments.history) if arguments.history else diagnosis
+
+
+def _with_history(diagnosis: Diagnosis, model: Model, directory: str) -> Diagnosis:
+    """The diagnosis with what earlier jobs of a history say."""
+    # Late: only with --history.
+    from ncclscope.history.findings import history_findings
+    from ncclscope.history.sums import sums_of
+
+    ranks_of: dict[str, tuple[int, ...]] = {}
+    for rank, host in sorted(Run(model).host_of.items()):
+        ranks_of[host] = (*ranks_of.get(host, ()), rank)
+    past = history_findings(Path(directory), sums_of(model), ranks_of, model.path)
+    return replace(diagnosis, findings=sort_findings((*diagnosis.findings, *past)))
 
 
 def _chosen(
@@ -66,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(answer, indent=2, allow_nan=False))
     else:
         for line in lines(model, found, output_width(_WIDEST), suggested_commands.command()):
-            print(painted(line))
+            print(paint(line))
         if left_out:
             print(f"\n{plural(left_out, 'finding')} about others left out: --rank, --comm")
     bar = arguments.fail_on

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from ncclscope._version import __version__
 from ncclscope.cli import suggested_commands
-from ncclscope.cli.terminal import output_width, painted
+from ncclscope.cli.terminal import output_width, paint
 from ncclscope.doctor import checks
 from ncclscope.doctor.libraries import candidates, mapped_by
 from ncclscope.errors import UsageError
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"ncclscope {__version__}, {checks.python_line()}\n")
     for check in results:
         lines = _wrapped(check.text) + (_wrapped(check.remedy) if check.remedy else [])
-        print(painted(f"  {_MARKS[check.state]}  {check.name:<14} {lines[0]}"))
+        print(paint(f"  {_MARKS[check.state]}  {check.name:<14} {lines[0]}"))
         for line in lines[1:]:
             print(f"  {'':<4}  {'':<14} {line}")
     print(f"\n{verdict}. Next: {step}")

@@ -14,6 +14,7 @@ from ncclscope.capture.dump_ranges import RANGE, range_events
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import is_dataset, none_readable, open_capture, resolve_capture
 from ncclscope.cli.rank_arguments import ranks_of_options
+from ncclscope.cli.removed_logs import warn_of_removed_logs
 from ncclscope.errors import UsageError
 from ncclscope.humanize import plural, printable, ranks_in_words
 from ncclscope.model.completeness import SIMULATION
@@ -185,6 +186,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{'id':>10} < parent     fields"
         )
     _warn_of_profile_mode(processes)
+    warn_of_removed_logs(path, "there are no events")
     if any(process.identity.get("simulation") for process in processes):
         print(f"ncclscope: {SIMULATION}", file=sys.stderr)
     for process in processes:

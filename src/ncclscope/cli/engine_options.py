@@ -12,10 +12,15 @@ def decoders_on(on: str) -> Decoders:
     """What decodes process folders there."""
     if on == HERE:
         return decoders
+    tell = partial(print, file=sys.stderr)
+    # Most readers need no cluster.
+    if on == "slurm" or on.startswith("slurm:"):
+        from ncclscope.engines.slurm import slurm_decoders
+
+        return partial(slurm_decoders, on, tell=tell)
     if not on.startswith(("tcp://", "tls://", "ucx://", "file:")):
         message = f"--on {on} names no cluster"
-        raise UsageError(message, "Use here, tcp://HOST:PORT or file:SCHEDULER.json")
-    # Most readers need no cluster.
+        raise UsageError(message, "Use here, slurm, tcp://HOST:PORT or file:SCHEDULER.json")
     from ncclscope.engines.dask_cluster import cluster_decoders
 
-    return partial(cluster_decoders, on, tell=partial(print, file=sys.stderr))
+    return partial(cluster_decoders, on, tell=tell)

@@ -56,6 +56,7 @@ EXAMPLES = {
     "ls": ("ncclscope ls", "ncclscope ls /shared/captures --json"),
     "prune": ("ncclscope prune /shared/captures --older-than 7d --keep 100G --dry-run",),
     "pack": ("ncclscope pack job -o job.tar.gz",),
+    "decode": ("ncclscope decode /shared/captures/job --remove-raw",),
     "salvage": ("ncclscope salvage",),
     "demo": ("ncclscope demo", "ncclscope demo --scenario hang.toml"),
     "env": ("ncclscope env --mode profile",),

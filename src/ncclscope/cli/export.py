@@ -12,10 +12,11 @@ from ncclscope.capture.housekeeping import parse_bytes
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.arguments.export import OWN_OPTIONS, formats_with, names_in_words
 from ncclscope.cli.progress import open_model_with_progress, progress_line
+from ncclscope.cli.removed_logs import warn_of_removed_logs
 from ncclscope.cli.selection_options import selection_of
 from ncclscope.errors import UsageError
 from ncclscope.export.formats import FORMATS, Export
-from ncclscope.export.written import Written
+from ncclscope.export.result import ExportResult
 from ncclscope.humanize import amount, plural, printable
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model
@@ -63,13 +64,13 @@ def _check(export: Export, arguments: argparse.Namespace) -> None:
 
 def _write(
     export: Export, arguments: argparse.Namespace, model: Model, selection: Selection
-) -> Written:
+) -> ExportResult:
     options = {name: getattr(arguments, name) for name in export.options}
     progress = progress_line(f"{{done:,}} of {{of:,}} {export.progress_unit} …")
     return export.write(model, selection, Path(arguments.output), progress=progress, **options)
 
 
-def _report(path: Path, model: Model, written: Written) -> None:
+def _report(path: Path, model: Model, written: ExportResult) -> None:
     """Prints what was written and what was left out."""
     size, count = size_written(path), written.count
     if size is not None:
@@ -125,6 +126,8 @@ def run(arguments: argparse.Namespace) -> int:
     model = open_model_with_progress(capture, arguments.on)
     if export.name != "parquet":  # a dataset holds counters as well
         _check_operations(model)
+    if export.name == "callbacks":
+        warn_of_removed_logs(capture, "there are no callbacks")
     written = _write(export, arguments, model, selection_of(model, arguments))
     print(f"ncclscope: {model.completeness.line()}", file=sys.stderr)
     if model.completeness.is_simulation:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ncclscope.capture.pack import pack
 from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.removed_logs import warn_of_removed_logs
 from ncclscope.errors import UsageError
 from ncclscope.humanize import amount, plural, printable
 from ncclscope.output_files import check_file, is_stdout, size_written
@@ -22,6 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
         message = f"cannot write {archive}: the archive is a compressed tar file"
         raise UsageError(message, f"Give it a name that ends in .tar.gz: {archive.stem}.tar.gz")
     check_file(archive)
+    warn_of_removed_logs(capture, "there are no operations in the archive")
     count = pack(capture, archive, arguments.replace_hosts)
     about = sys.stderr if is_stdout(archive) else sys.stdout
     with redirect_stdout(about):

@@ -36,7 +36,7 @@ def uses_colour() -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
 
 
-def painted(line: str) -> str:
+def paint(line: str) -> str:
     """The line, its first word in colour where that says how bad something is."""
     match = _FIRST_WORD.match(line)
     colour = _COLOURS.get(match[2]) if match and uses_colour() else None

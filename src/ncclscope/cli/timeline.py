@@ -14,6 +14,7 @@ from ncclscope.analysis.counted_completeness import has_counters_only
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_with_progress, progress_line
+from ncclscope.cli.removed_logs import warn_of_removed_logs
 from ncclscope.cli.selection_options import selection_of
 from ncclscope.errors import UsageError
 from ncclscope.http.allowed_hosts import is_loopback, netloc
@@ -40,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.html:
         check_file(arguments.html)
     timeline = Timeline(resolve_capture(arguments.capture))
+    warn_of_removed_logs(timeline.capture, "there are no callbacks")
     if arguments.html:
         return _write(timeline, arguments)
     server = PageServer(Routes(timeline), arguments.host, arguments.port)

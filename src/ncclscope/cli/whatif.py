@@ -11,6 +11,7 @@ from ncclscope.analysis.waiting.origins import Waiting, waiting_of
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_with_progress
+from ncclscope.cli.rank_arguments import parse_ranks
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.report.what_if import as_json, lines
 
@@ -83,15 +84,12 @@ def _patterns(existing: list[str], name: str) -> list[str]:
 
 def _ranks(sort: str, listed: str, existing: set[int]) -> list[int]:
     """Ranks from `rank 2` or `ranks 2,5-7`."""
-    ranks: list[int] = []
-    for piece in listed.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", piece)
-        if sort not in ("rank", "ranks") or not match:
-            raise UsageError(
-                f"cannot leave out {sort} {listed}: no such thing",
-                "Say --without rank 2, or --without comm tp",
-            )
-        ranks += range(int(match[1]), int(match[2] or match[1]) + 1)
+    if sort not in ("rank", "ranks"):
+        raise UsageError(
+            f"cannot leave out {sort} {listed}: no such thing",
+            "Say --without rank 2, or --without comm tp",
+        )
+    ranks = sorted(parse_ranks(listed))
     _check(ranks, existing)
     return ranks
 

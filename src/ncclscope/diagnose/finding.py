@@ -18,6 +18,7 @@ FAMILIES = (
     "imbalance",
     "training",
     "below_expected",
+    "history",
     "algorithm",
     "launch_bound",
     "small_messages",

@@ -8,7 +8,7 @@ from functools import cached_property
 from ncclscope.analysis.measures import extent
 from ncclscope.analysis.own_time import OwnTimes, own_times
 from ncclscope.analysis.run import Run
-from ncclscope.analysis.synchronized import SynchronizedInstances, synchronized_instances
+from ncclscope.analysis.synchronized_instances import SynchronizedInstances, synchronized_instances
 from ncclscope.analysis.waiting.origins import (
     Waiting,
     WaitingAccount,
@@ -21,7 +21,6 @@ from ncclscope.analysis.waiting.what_if import WhatIf
 from ncclscope.errors import FormatError
 from ncclscope.ingest.nccl_log_topology import topology_of
 from ncclscope.model.model import Model
-from ncclscope.model.schema import NOT_SAMPLED
 from ncclscope.model.system_samples import SystemSamples, system_of
 from ncclscope.model.topology import Topology
 
@@ -61,12 +60,6 @@ class RuleContext:
     def synchronized(self) -> SynchronizedInstances:
         """Collectives in which everybody waits for the last."""
         return synchronized_instances(self.run, self.own_times)
-
-    @property
-    def looked_at(self) -> str:
-        """How sentences call what `synchronized` holds."""
-        sampled = NOT_SAMPLED in self.model.words.get("reason", ())
-        return "collectives that were timed, a sample" if sampled else "collectives"
 
     @cached_property
     def waiting(self) -> Waiting | None:

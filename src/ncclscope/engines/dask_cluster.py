@@ -24,10 +24,10 @@ from ncclscope.model.decode_pool import Decoder
 from ncclscope.model.process.decoded_process import (
     DecodedProcess,
     Placement,
-    decode_process,
     write_operations,
 )
 from ncclscope.model.schema import Columns
+from ncclscope.model.store.decoded_files import process_of
 from ncclscope.model.streams import StreamRanges
 
 _CONNECT_S, _WORKERS_S = 30, 60
@@ -38,13 +38,28 @@ _TOKEN = "cluster-token"
 
 @contextmanager
 def cluster_decoders(
-    on: str, folders: Sequence[Path], target: Path, tell: Callable[[str], None]
+    address: str,
+    folders: Sequence[Path],
+    target: Path,
+    tell: Callable[[str], None],
+    on: str = "",
+    workers: int = 1,
+    within_s: float = _WORKERS_S,
+    wait_for_start: Callable[[], object] = bool,
 ) -> Iterator[list[Decoder]]:
-    """Decoders of the folders: the first decodes the first folder, and so on in turns. `on`:
-    tcp://HOST:PORT, or file: and the path of a scheduler file; `tell` gets a line about what ran.
+    """Decoders of the folders: the first decodes the first folder, and so on in turns.
+
+    address         tcp://HOST:PORT, or file: and the path of a scheduler file
+    tell            gets a line about what ran
+    on              what people call the cluster, unless that is its address
+    workers         that it should have, within so many seconds; it goes on with fewer
+    wait_for_start  returns when its workers start
     """
-    with _client(on) as client:
-        threads = _check_workers(client, on, target)
+    on = on or address
+    with _client(address) as client:
+        wait_for_start()
+        _wait_for_workers(client, on, workers, within_s)
+        threads = _check_workers(client, target)
         count = min(threads * _DECODERS_OF_A_THREAD, len(folders), _MOST_DECODERS)
         decoders = [
             _ClusterDecoder(client, on, folders[number::count], target) for number in range(count)
@@ -58,13 +73,18 @@ def cluster_decoders(
             )
 
 
-@contextmanager
-def _client(on: str) -> Iterator[Any]:
+def check_distributed(on: str) -> Any:
+    """Dask's package; a UsageError where it is not installed."""
     try:
-        distributed: Any = importlib.import_module("distributed")
+        return importlib.import_module("distributed")
     except ImportError:
         message = f"cannot use --on {on}: the package distributed is not installed"
         raise UsageError(message, "Install it: pip install distributed") from None
+
+
+@contextmanager
+def _client(on: str) -> Iterator[Any]:
+    distributed = check_distributed(on)
     path = on.removeprefix("file:")
     where = {"scheduler_file": path} if on.startswith("file:") else {"address": on}
     if on.startswith("file:") and not Path(path).is_file():
@@ -80,15 +100,20 @@ def _client(on: str) -> Iterator[Any]:
         client.close()
 
 
-def _check_workers(client: Any, on: str, target: Path) -> int:
+def _wait_for_workers(client: Any, on: str, workers: int, within_s: float) -> None:
+    """Waits for so many workers, and goes on with fewer after a while; an error without any."""
+    try:
+        client.wait_for_workers(workers, timeout=within_s)
+    except TimeoutError:
+        if not client.nthreads():
+            message = f"the Dask cluster at {on} has no workers after {within_s:.0f} s"
+            raise NcclscopeError(message, "Start some, or leave --on out") from None
+
+
+def _check_workers(client: Any, target: Path) -> int:
     """How many threads the workers have; an error unless they have this package and see the
     model's folder.
     """
-    try:
-        client.wait_for_workers(1, timeout=_WORKERS_S)
-    except TimeoutError:
-        message = f"the Dask cluster at {on} has no workers after {_WORKERS_S} s"
-        raise NcclscopeError(message, "Start some, or leave --on out") from None
     token = target / _TOKEN
     token.write_text(secrets.token_hex(16))
     try:
@@ -172,7 +197,7 @@ def _look(token: str) -> tuple[str, str]:
 
 def _decode(folder: str, target: str) -> tuple[DecodedProcess, Columns] | str:
     with spill_large_arrays_to(Path(target)):
-        return decode_process(Path(folder))
+        return process_of(Path(folder))
 
 
 def _without_columns(decoded: tuple[DecodedProcess, Columns] | str) -> DecodedProcess | str:

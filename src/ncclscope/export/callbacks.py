@@ -18,7 +18,7 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.capture.dump_events import Event, events_of, keys_by_start
 from ncclscope.capture.process import Process, open_process
 from ncclscope.errors import FormatError, UsageError
-from ncclscope.export.written import Written
+from ncclscope.export.result import ExportResult
 from ncclscope.model.model import Model, Progress
 from ncclscope.nccl.events import BIT
 from ncclscope.output_files import check_directory, holds_only, writing_directory
@@ -85,7 +85,7 @@ def write_callbacks(
     path: Path,
     force: bool = False,
     progress: Progress | None = None,
-) -> Written:
+) -> ExportResult:
     """Writes the callbacks of the selected ranks, communicators and times."""
     if selection.functions is not None:
         hint = "Select by --comm, --rank and time"
@@ -109,7 +109,7 @@ def write_callbacks(
         if not readable and model.processes and selection.ranks is None:
             message = f"cannot export callbacks of {model.path}: it holds no events"
             raise UsageError(message, "Name the capture, not a dataset that was made of it")
-    return Written(count, unit="callback")
+    return ExportResult(count, unit="callback")
 
 
 def _write_process(

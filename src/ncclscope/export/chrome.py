@@ -14,6 +14,7 @@ import numpy as np
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
 from ncclscope.arrays.types import Ints
+from ncclscope.export.result import ExportResult
 from ncclscope.export.trace_file import write_trace
 from ncclscope.export.trace_layers import drawn_times, selected_rows
 from ncclscope.export.trace_model import (
@@ -28,7 +29,6 @@ from ncclscope.export.trace_model import (
     ranks_of,
     slice_batches,
 )
-from ncclscope.export.written import Written
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE
@@ -44,7 +44,7 @@ def write_chrome(
     operations_only: bool = False,
     critical_path: bool = False,
     progress: Progress | None = None,
-) -> Written:
+) -> ExportResult:
     """Writes the selected operations, unless `operations_only` the work below them, and with
     `critical_path` the critical path of the selected time.
     """

@@ -27,7 +27,7 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.arrays.types import Ints
 from ncclscope.capture.housekeeping import describe
 from ncclscope.errors import FormatError, UsageError
-from ncclscope.export.written import Written
+from ncclscope.export.result import ExportResult
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.process.inferred_collectives import has_parts
@@ -102,7 +102,7 @@ def follow_jsonl(
     out: RotatingFile,
     stop: threading.Event,
     progress: Progress | None = None,
-) -> Written:
+) -> ExportResult:
     """Writes operations until no process of the capture runs any more, or `stop` is set."""
     _check_target(out)
     follower = _Follower(select, out)
@@ -125,7 +125,7 @@ def follow_jsonl(
         raise write_error(out.path, error) from None
     finally:
         out.close()
-    return Written(follower.count)
+    return ExportResult(follower.count)
 
 
 def _check_target(out: RotatingFile) -> None:

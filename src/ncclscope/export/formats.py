@@ -4,9 +4,11 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ncclscope.export.written import Written
+from ncclscope.export.result import ExportResult
 
-Write = Callable[..., Written]  # (model, selection, path, progress=…, and the format's options)
+Write = Callable[
+    ..., ExportResult
+]  # (model, selection, path, progress=…, and the format's options)
 
 
 @dataclass(frozen=True, slots=True)

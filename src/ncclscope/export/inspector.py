@@ -13,7 +13,7 @@ import numpy as np
 
 from ncclscope.analysis.selection import Selection
 from ncclscope.arrays.types import Ints
-from ncclscope.export.written import Written
+from ncclscope.export.result import ExportResult
 from ncclscope.humanize import printable
 from ncclscope.model.detail_tables import details_of_process
 from ncclscope.model.model import Model, Progress
@@ -54,10 +54,10 @@ def write_inspector(
     force: bool = False,
     verbose: bool = False,
     progress: Progress | None = None,
-) -> Written:
+) -> ExportResult:
     """Writes the selected operations that have a duration, in the order of their ends."""
     check_directory(path, force, holds_only(FILES), "set of Inspector's logs")
-    written = Written(0)
+    written = ExportResult(0)
     with writing_directory(path) as folder:
         for number in range(len(model.processes)):
             file = folder / _file_name(model, number, folder)
@@ -80,7 +80,7 @@ def _file_name(model: Model, number: int, folder: Path) -> str:
 
 def _write_process(
     model: Model, selection: Selection, number: int, file: Path, verbose: bool
-) -> Written:
+) -> ExportResult:
     ops = model.tables["operations"]
     first, last = np.searchsorted(ops["process"], (number, number + 1)).tolist()
     selected = selection.rows(model, slice(first, last))
@@ -88,7 +88,7 @@ def _write_process(
     timed = np.asarray((ops["duration_ns"][first:last] >= 0) & (ops["end_ns"][first:last] >= 0))
     timed &= ops["communicator"][first:last] >= 0  # a line must name it; damaged captures may not
     rows = first + np.flatnonzero(selected & timed)
-    left_out = Written(0, int((selected & ~timed).sum()))
+    left_out = ExportResult(0, int((selected & ~timed).sum()))
     if not len(rows):
         return left_out  # Inspector writes no file for such a process either
     rows = rows[np.argsort(ops["end_ns"][rows], kind="stable")]
@@ -97,7 +97,7 @@ def _write_process(
     with file.open("x", encoding="utf-8") as out:
         for begin in range(0, len(rows), ROWS):
             out.writelines(lines.of(rows[begin : begin + ROWS]))
-    return left_out + Written(len(rows))
+    return left_out + ExportResult(len(rows))
 
 
 class _Channels:

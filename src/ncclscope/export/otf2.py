@@ -15,10 +15,10 @@ import numpy as np
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
 from ncclscope.errors import NcclscopeError
+from ncclscope.export.result import ExportResult
 from ncclscope.export.trace_layers import drawn_times, selected_rows
 from ncclscope.export.trace_model import OPEN, Rank, ranks_of
 from ncclscope.export.trace_training import ranges_of_process
-from ncclscope.export.written import Written
 from ncclscope.humanize import printable
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE
@@ -72,7 +72,7 @@ def write_otf2(
     path: Path,
     force: bool = False,
     progress: Progress | None = None,
-) -> Written:
+) -> ExportResult:
     """Writes the selected operations. Parts of others are not written: they lie within them."""
     library = load_library()
     check_directory(path, force, is_archive, "OTF2 archive")
@@ -93,16 +93,16 @@ def write_otf2(
 
 def _write(
     library: Any, trace: Any, model: Model, selection: Selection, progress: Progress | None
-) -> Written:
+) -> ExportResult:
     trace.creator = f"ncclscope {__version__}"
-    written, ranks = Written(0), ranks_of(model)
+    written, ranks = ExportResult(0), ranks_of(model)
     archive, last_ns = _Archive(library, trace, model), _last_time(model)
     for rank in ranks:
         archive.define_rank(rank, selected_rows(model, selection, rank).whole)
     archive.define_communicators()
     for place, rank in enumerate(ranks):
         rows = selected_rows(model, selection, rank)
-        written += Written(len(rows.whole), rows.untimed)
+        written += ExportResult(len(rows.whole), rows.untimed)
         archive.write_rank(rank, rows.whole, last_ns)
         archive.write_ranges(rank, last_ns)
         if progress:

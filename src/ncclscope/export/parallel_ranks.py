@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ncclscope.errors import NcclscopeError
+from ncclscope.export.result import ExportResult
 from ncclscope.export.trace_model import Rank
-from ncclscope.export.written import Written
 from ncclscope.model.model import Progress
 
-WriteRank = Callable[[Rank, BinaryIO], Written]
+WriteRank = Callable[[Rank, BinaryIO], ExportResult]
 _MOST_WORKERS = 16
 _WORTH_WORKERS = 50_000  # operations; with fewer, starting processes takes longer than the work
 
@@ -29,10 +29,10 @@ def write_ranks(
     scratch: Path,
     out: BinaryIO,
     progress: Progress | None,
-) -> Written:
+) -> ExportResult:
     """Writes to `out` what `write_rank` makes of each rank. `operations`: of all ranks together."""
     workers = min(len(os.sched_getaffinity(0)), len(ranks), _MOST_WORKERS)
-    total = Written(0)
+    total = ExportResult(0)
     if workers < 2 or operations < _WORTH_WORKERS:
         for place, rank in enumerate(ranks):
             total += write_rank(rank, out)
@@ -58,7 +58,7 @@ def _rank_file(scratch: Path, place: int) -> Path:
     return scratch / f"rank-{place}"
 
 
-def _receive(connection: "Connection[Any, Any]") -> Written:
+def _receive(connection: "Connection[Any, Any]") -> ExportResult:
     """What a worker wrote of its next rank; raises what it raised."""
     try:
         result = connection.recv()
@@ -69,7 +69,7 @@ def _receive(connection: "Connection[Any, Any]") -> Written:
         raise result
     if isinstance(result, str):
         raise RuntimeError(result)
-    assert isinstance(result, Written)
+    assert isinstance(result, ExportResult)
     return result
 
 
@@ -119,7 +119,7 @@ def _work(
     for place in range(number, len(ranks), workers):
         try:
             with _rank_file(scratch, place).open("wb") as out:
-                result: Written | OSError | str = write_rank(ranks[place], out)
+                result: ExportResult | OSError | str = write_rank(ranks[place], out)
         except OSError as error:
             result = error
         except Exception:

@@ -22,8 +22,8 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.analysis.waiting.path_edges import PATH_KINDS, path_edges_of
 from ncclscope.capture.reader import DATASET_FILE, is_dataset
 from ncclscope.export.chunks import Chunk, chunks
+from ncclscope.export.result import ExportResult
 from ncclscope.export.trace_path import NO_PATH
-from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE, SCHEMA_VERSION, SMALL_TABLES, TABLES
 from ncclscope.model.sql_views import (
@@ -89,7 +89,7 @@ def write_parquet(
     force: bool = False,
     critical_path: bool = False,
     progress: Progress | None = None,
-) -> Written:
+) -> ExportResult:
     """Writes the selected operations, all rows of other tables that they can refer to, and with
     `critical_path` the critical path of the selected time.
     """
@@ -114,7 +114,7 @@ def write_parquet(
         schema = _schema(model, has_path)
         (dataset / DATASET_FILE).write_text(json.dumps(schema, indent=1) + "\n")
         put_directory(dataset, path)
-    return Written(count, notes=(*notes, NO_PATH) if critical_path and not has_path else notes)
+    return ExportResult(count, notes=(*notes, NO_PATH) if critical_path and not has_path else notes)
 
 
 def _write_path(

@@ -30,6 +30,7 @@ from ncclscope.export.protobuf import (
     text,
     varints,
 )
+from ncclscope.export.result import ExportResult
 from ncclscope.export.trace_file import write_trace
 from ncclscope.export.trace_model import (
     Argument,
@@ -43,7 +44,6 @@ from ncclscope.export.trace_model import (
     ranks_of,
     slice_batches,
 )
-from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE
 
@@ -76,7 +76,7 @@ def write_perfetto(
     operations_only: bool = False,
     critical_path: bool = False,
     progress: Progress | None = None,
-) -> Written:
+) -> ExportResult:
     """Writes the selected operations, unless `operations_only` the work below them, and with
     `critical_path` the critical path of the selected time.
     """

@@ -6,11 +6,11 @@ from typing import BinaryIO
 
 from ncclscope.analysis.selection import Selection
 from ncclscope.export.chunks import chunks
-from ncclscope.export.written import Written
+from ncclscope.export.result import ExportResult
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import CONTEXT_COLUMNS
 from ncclscope.model.sql_views import copy_to_file, literal, open_connection
-from ncclscope.output_files import writing
+from ncclscope.output_files import open_output
 
 ROWS = 1 << 17  # of a chunk: a hundred MB of JSON
 # Options of DuckDB's COPY.
@@ -22,7 +22,7 @@ _CSV, _CSV_WITH_HEADER = "format csv, header false", "format csv, header true"
 
 def write_csv(
     model: Model, selection: Selection, path: Path, progress: Progress | None = None
-) -> Written:
+) -> ExportResult:
     """Writes the selected operations as CSV; a value that is not known is empty."""
     left_out = () if model.has_context else (*_OF_CONTEXT,)
     return _write(model, selection, path, (_CSV_WITH_HEADER, _CSV), progress, left_out)
@@ -30,7 +30,7 @@ def write_csv(
 
 def write_jsonl(
     model: Model, selection: Selection, path: Path, progress: Progress | None = None
-) -> Written:
+) -> ExportResult:
     """Writes the selected operations as JSON lines; a value that is not known is null."""
     return _write(model, selection, path, (_JSON_LINES, _JSON_LINES), progress)
 
@@ -42,9 +42,9 @@ def _write(
     copy_options: tuple[str, str],  # of the first chunk, of the others
     progress: Progress | None,
     left_out: tuple[str, ...] = (),  # columns
-) -> Written:
+) -> ExportResult:
     chosen = f"* exclude ({', '.join(left_out)})" if left_out else "*"
-    with writing(path) as (out, scratch):
+    with open_output(path) as (out, scratch):
         file = scratch / "chunk"
         return _write_chunks(model, selection, file, out, copy_options, progress, chosen)
 
@@ -57,7 +57,7 @@ def _write_chunks(
     copy_options: tuple[str, str],
     progress: Progress | None,
     chosen: str,
-) -> Written:
+) -> ExportResult:
     """Copies chunk after chunk through a temporary file: DuckDB cannot append to a stream."""
     count = 0
     with open_connection() as connection:
@@ -71,4 +71,4 @@ def _write_chunks(
             count += chunk.rows
             if progress:
                 progress(chunk.done, chunk.of)
-    return Written(count)
+    return ExportResult(count)

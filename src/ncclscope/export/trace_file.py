@@ -8,13 +8,13 @@ from typing import BinaryIO, Protocol
 from ncclscope.analysis.selection import Selection
 from ncclscope.analysis.waiting.path_edges import path_edges_of
 from ncclscope.export.parallel_ranks import write_ranks
+from ncclscope.export.result import ExportResult
 from ncclscope.export.trace_layers import layers_of, selected_rows
 from ncclscope.export.trace_model import Layer, Rank
 from ncclscope.export.trace_path import NO_PATH, path_layer
-from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.sql_views import rows_of_table
-from ncclscope.output_files import size_written, writing
+from ncclscope.output_files import open_output, size_written
 
 _HEAVY_BYTES = 500_000_000  # about what a browser still loads
 
@@ -41,16 +41,16 @@ def write_trace(
     open_rank: Callable[[BinaryIO, Rank], RankTrace],
     head: bytes,
     tail: bytes = b"",
-) -> Written:
+) -> ExportResult:
     """Writes the selected operations, unless `operations_only` the work below them, and with
     `critical_path` the critical path of the selected time.
     """
     edges = path_edges_of(model, selection) if critical_path else None
 
-    def write_rank(rank: Rank, out: BinaryIO) -> Written:
+    def write_rank(rank: Rank, out: BinaryIO) -> ExportResult:
         rows = selected_rows(model, selection, rank)
         if not len(rows.whole) and not len(rows.parts):
-            return Written(0, rows.untimed)
+            return ExportResult(0, rows.untimed)
         trace = open_rank(out, rank)
         trace.describe()
         for layer in layers_of(model, rank, rows, selection, operations_only):
@@ -58,9 +58,9 @@ def write_trace(
         if edges is not None:
             trace.write_layer(path_layer(model, rank, edges))
         parts = 0 if operations_only else len(rows.parts)
-        return Written(len(rows.whole) + parts, rows.untimed)
+        return ExportResult(len(rows.whole) + parts, rows.untimed)
 
-    with writing(path) as (out, scratch):
+    with open_output(path) as (out, scratch):
         out.write(head)
         operations = rows_of_table(model, "operations")
         written = write_ranks(ranks, operations, write_rank, scratch, out, progress)

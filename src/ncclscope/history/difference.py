@@ -14,6 +14,7 @@ from ncclscope.history.writer import new_name
 from ncclscope.humanize import binary_size
 
 STEP, ROUND, MEAN_ROUND, WAITING = "a step", "a round", "a round, mean", "waiting"
+LAST_EQUAL = 10  # jobs that a job is compared with, unless another number is given
 LEAST_JOBS = 3  # equal ones; fewer do not show how much equal jobs differ
 
 
@@ -57,15 +58,24 @@ def job_difference(directory: Path, label: str | None, last: int) -> tuple[JobDi
 def difference_of_sums(directory: Path, sums: JobSums, last: int) -> tuple[JobDifference, int]:
     """A job that need not be in the history against at most `last` equal ones before it."""
     job = Job(new_name(sums), sums.job)
-    history = History(directory, shape=sums.shape)
-    earlier = [name for name in history.names if name.start <= job.name.start]
-    history.names = [name for name in earlier if name.identity != sums.identity][-last:]
+    history = earlier_jobs(directory, sums, last, sums.shape)
     medians = {
         _in_words(row.role, row.function, row.size_bytes, row.datatype): row.median_ns
         for row in sums.communicators
         if row.exact and row.median_ns
     }
     return _difference(history, job, medians), history.left_out
+
+
+def earlier_jobs(directory: Path, sums: JobSums, last: int, shape: str | None = None) -> History:
+    """At most the last jobs that began before this one, without itself; all of one shape where that
+    is given.
+    """
+    history = History(directory, shape=shape)
+    start = new_name(sums).start
+    earlier = [name for name in history.names if name.start <= start]
+    history.names = [name for name in earlier if name.identity != sums.identity][-last:]
+    return history
 
 
 def _difference(history: History, job: Job, medians: dict[str, float]) -> JobDifference:

@@ -15,16 +15,17 @@ The bound is Hoeffding's. It holds also if chances differ from job to job.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ncclscope.history.reader import History
-from ncclscope.history.tables import HOSTS
+from ncclscope.history.tables import HOSTS, HostRow
 
 LEAST_JOBS = 5  # of a host, before anything is said about it
 MOST_CHANCE = 0.001  # that any host of the history is named if all are alike
 _NOTABLE = 0.01  # of the time of all ranks: a job with less has no origin
 _ALIKE = 0.5  # of the largest: hosts that are origins with it
-_TIMES_CHANCE = 2.0  # less often is no habit, however sure
+TIMES_CHANCE = 2.0  # less often is no habit, however sure
 
 
 # By host: its jobs, in how many it was an origin, how many chance gives, mean share, places.
@@ -76,12 +77,24 @@ def host_records(history: History) -> list[HostRecord]:
     records = []
     for host, jobs, origin_in, expected, share, places in rows:
         probability = min(len(rows) * tail_bound(origin_in, jobs, expected), 1.0)
-        often = origin_in > _TIMES_CHANCE * expected and jobs >= LEAST_JOBS
+        often = origin_in > TIMES_CHANCE * expected and jobs >= LEAST_JOBS
         is_late = often and probability <= MOST_CHANCE
         records.append(
             HostRecord(host, jobs, origin_in, expected, probability, share, places == 1, is_late)
         )
     return sorted(records, key=lambda record: (record.probability, -record.share, record.host))
+
+
+def origin_hosts(hosts: Sequence[HostRow]) -> set[str]:
+    """The hosts in which the most waiting of one job began: _QUERY's rule, for a job that need not
+    be in a history.
+    """
+    known = {row.host: row.origin_ns for row in hosts if row.origin_ns is not None}
+    most_ns = max(known.values(), default=0)
+    job_ns = max((row.job_ns for row in hosts), default=0)
+    if len(known) < 2 or most_ns <= 0 or most_ns < _NOTABLE * job_ns:
+        return set()
+    return {host for host, origin_ns in known.items() if origin_ns >= _ALIKE * most_ns}
 
 
 def tail_bound(times: int, jobs: int, expected: float) -> float:

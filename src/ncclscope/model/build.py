@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.library import spill_large_arrays_to
 from ncclscope.capture.housekeeping import process_folders
 from ncclscope.capture.liveness import ENDED, FATES, life_in
@@ -26,7 +27,7 @@ from ncclscope.model.align.bounds import (
     CollectiveBounds,
     Steps,
     bounds_of_steps,
-    joined_steps,
+    join_steps,
     steps_on_node,
 )
 from ncclscope.model.align.host_clocks import HostClocks, solve
@@ -43,7 +44,7 @@ from ncclscope.model.model import Model, Progress
 from ncclscope.model.process.decoded_process import DecodedProcess, Placement
 from ncclscope.model.process.operation_bytes import total_bytes
 from ncclscope.model.rows import ProcessRow
-from ncclscope.model.schema import NONE, TIME_COLUMNS, Columns, row_chunks
+from ncclscope.model.schema import NONE, TIME_COLUMNS, Columns
 from ncclscope.model.store.saved_model import Writer, fingerprint, load, load_current, manifest_of
 from ncclscope.model.streams import (
     BY_SEQUENCE,
@@ -265,7 +266,7 @@ def _complete_sizes(operations: Columns, job: _Job) -> None:
     """Multiplies one rank's share by the number of ranks where interfaces 1 to 3 did not say it."""
     communicators = job.registry.communicators
     ranks, are_known = communicators.ranks(), communicators.ranks_are_known()
-    functions = job.words.known("function", COUNTS_ONE_RANK)
+    functions = job.words.occurring_codes("function", COUNTS_ONE_RANK)
     if are_known.all():
         return
     comm = operations["communicator"]
@@ -300,7 +301,7 @@ def _align(operations: Columns, job: _Job) -> HostClocks:
     chunks = job.chunks(operations)
     for columns, process in chunks:
         collectives.add(columns, process.gpu_clock_error_ns)
-    steps = bounds_of_steps(joined_steps(job.sends), joined_steps(job.receives))
+    steps = bounds_of_steps(join_steps(job.sends), join_steps(job.receives))
     clocks = solve(wall_ns, steps, collectives)
 
     def move(columns: Columns, process: ProcessRow) -> None:

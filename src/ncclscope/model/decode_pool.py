@@ -19,10 +19,10 @@ from ncclscope.errors import NcclscopeError
 from ncclscope.model.process.decoded_process import (
     DecodedProcess,
     Placement,
-    decode_process,
     write_operations,
 )
 from ncclscope.model.schema import Columns
+from ncclscope.model.store.decoded_files import process_of
 from ncclscope.model.streams import StreamRanges
 
 _WORTH_WORKERS_BYTES = 256 << 20
@@ -63,7 +63,7 @@ class _InProcess:
 
     def decode(self) -> DecodedProcess | str:
         with spill_large_arrays_to(self._target):
-            decoded = decode_process(next(self._folders))
+            decoded = process_of(next(self._folders))
         if isinstance(decoded, str):
             return decoded
         process, self._columns = decoded

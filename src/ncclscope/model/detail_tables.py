@@ -20,6 +20,7 @@ from ncclscope.capture.columns import (
 )
 from ncclscope.capture.process import Process, open_process
 from ncclscope.errors import FormatError
+from ncclscope.model.detail_schema import DETAILS
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.process.calls import Calls, calls_of, link, rows_of
 from ncclscope.model.process.channels import on_host_clock
@@ -30,7 +31,8 @@ from ncclscope.model.process.operations import KINDS, operations_of
 from ncclscope.model.process.range_meaning import SOURCE_NAMES
 from ncclscope.model.process.ranges import ranges_of
 from ncclscope.model.process.works import LAUNCHED, Works, launches_of, works_of
-from ncclscope.model.schema import DETAILS, NONE, RECV, SEND, Columns
+from ncclscope.model.schema import NONE, RECV, SEND, Columns
+from ncclscope.model.store.decoded_files import log_is_incomplete, read_details
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.events import FIRST_WITH_STAMPS, RECV_STEP_STATES, SEND_STEP_STATES
 
@@ -57,15 +59,24 @@ def details_of(model: Model, table: str, progress: Progress | None = None) -> It
 
 def details_of_process(model: Model, table: str, row: int) -> Columns | None:
     """The table's columns of one process; None where its files can no longer be read."""
-    words = Vocabulary({sort: list(names) for sort, names in model.words.items()})
+    folder = model.path / model.processes[row].folder
     try:
-        process = open_process(model.path / model.processes[row].folder)
+        if log_is_incomplete(folder):
+            return _placed(model, row, read_details(folder, table), table)
+        process = open_process(folder)
     except (FormatError, OSError):  # it could be read when the model was made
         return None
-    return _placed(model, row, process, _MAKERS[table](process, words), table)
+    return _placed(model, row, own_details(process, table), table)
 
 
-def _placed(model: Model, number: int, process: Process, columns: Columns, table: str) -> Columns:
+def own_details(process: Process, table: str) -> Columns:
+    """A table's columns of one process in its own numbers: operations by the keys of their main
+    events, communicators by NCCL's hashes, times on its host's clock.
+    """
+    return _MAKERS[table](process, Vocabulary())
+
+
+def _placed(model: Model, number: int, columns: Columns, table: str) -> Columns:
     """The columns with rows of the model's tables, and times of the one clock."""
     columns["process"] = np.full(len(columns["start_ns"]), number, np.int64)
     if "operation" in columns:

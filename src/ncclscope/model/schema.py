@@ -3,16 +3,18 @@
 Integers are signed, because Spark turns unsigned ones into decimals. NONE stands for "not known" or
 "does not apply"; views for SQL and exports turn it into NULL. Times are ns on the one clock of the
 capture: CLOCK_MONOTONIC of its first node. Names are kept as codes into `Model.words`.
+
+detail_schema.py has the tables that are made when asked for.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.arrays.library import empty_array, full_array
+from ncclscope.arrays.library import full_array
 from ncclscope.capture import layout
 
 Columns = dict[str, npt.NDArray[Any]]  # by name
@@ -24,7 +26,6 @@ MOST_RANKS = 1 << 24  # of a job; more is damage, for which no array is made
 ANY_NUMBER = ("id", "tag", "stream", "event", "group_call")  # the job's or the recorder's own
 SCHEMA_VERSION = 2
 FORMER_NAMES = {"last_communicator_rank": "last_rank"}  # of columns in version 1
-_CHUNK_ROWS = 1 << 15  # of which some columns fit into the nearest caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ def value_range(column: Column) -> tuple[int, int]:
     return NONE, LARGEST
 
 
-def _columns(*rows: tuple[str, str, str]) -> tuple[Column, ...]:
+def table_columns(*rows: tuple[str, str, str]) -> tuple[Column, ...]:
+    """Columns from names, types and meanings; of type `word`: values are codes of names."""
     return tuple(
         Column(name, "i1" if dtype == "word" else dtype, meaning, dtype == "word")
         for name, dtype, meaning in rows
@@ -90,7 +92,7 @@ CALL_LEVEL, WORK_LEVEL, COPY_ENGINE_LEVEL = range(len(LEVELS))
 # Columns of `counters` with operations that the recorder did not time, and why.
 UNTIMED_REASONS = {f"untimed_{reason.replace(' ', '_')}": reason for reason in layout.UNTIMED}
 
-OPERATIONS = _columns(
+OPERATIONS = table_columns(
     ("process", "i4", "row of `processes`"),
     ("communicator", "i4", "row of `communicators`"),
     ("rank", "i4", "rank in the communicator"),
@@ -160,7 +162,7 @@ TIME_COLUMNS = (
     "end_ns",
 )
 
-INSTANCES = _columns(
+INSTANCES = table_columns(
     ("communicator", "i4", "row of `communicators`"),
     ("form", "word", "collective or send"),
     ("function", "word", "of the majority of its ranks"),
@@ -189,7 +191,7 @@ INSTANCES = _columns(
     ("error_ns", "i8", "how far the clocks of its nodes may be apart"),
 )
 
-COMMUNICATORS = _columns(
+COMMUNICATORS = table_columns(
     ("id", "i8", "NCCL's hash"),
     ("name_inferred", "i1", "1: the name is inferred from membership"),
     ("ranks", "i4", "number of ranks"),
@@ -199,7 +201,7 @@ COMMUNICATORS = _columns(
     ("dimension", "word", "of parallelism: dp, tp, pp, ep, cp …, or the user's own name"),
 )
 
-MEMBERS = _columns(
+MEMBERS = table_columns(
     ("communicator", "i4", "row of `communicators`"),
     ("rank", "i4", "rank in it"),
     ("process", "i4", "row of `processes`"),
@@ -210,7 +212,7 @@ MEMBERS = _columns(
 )
 
 # Of processes that recorded totals only for some of their time: see `ctl`.
-WINDOWS = _columns(
+WINDOWS = table_columns(
     ("process", "i4", "row of `processes`"),
     ("start_ns", "i8", "from here on it recorded single calls"),
     ("end_ns", "i8", "up to here"),
@@ -218,7 +220,7 @@ WINDOWS = _columns(
 
 # What every recorded process counts in every mode, exactly. NCCL may report works of a call under
 # another datatype, so calls and works are rows of their own.
-COUNTERS = _columns(
+COUNTERS = table_columns(
     ("process", "i4", "row of `processes`"),
     ("communicator", "i4", "row of `communicators`"),
     ("rank", "i4", "rank in the communicator"),
@@ -256,7 +258,7 @@ COUNTERS = _columns(
     ),
 )
 
-COUNTER_HISTOGRAMS = _columns(
+COUNTER_HISTOGRAMS = table_columns(
     ("counter", "i8", "row of `counters`"),
     ("source", "word", "gpu, gpu-event or host: who timed these works"),
     ("from_ns", "i8", "they took at least this long, with the excess of CUDA events"),
@@ -266,7 +268,7 @@ COUNTER_HISTOGRAMS = _columns(
 )
 
 # Of jobs that recorded ranges: their training steps on each process, and the phases of these.
-STEPS = _columns(
+STEPS = table_columns(
     ("process", "i4", "row of `processes`"),
     ("step", "i4", "number of the step"),
     ("start_ns", "i8", "it began: the step before had ended"),
@@ -280,7 +282,7 @@ STEPS = _columns(
     ("flops", "i8", "floating-point operations of this process, as the program said"),
 )
 
-PHASES = _columns(
+PHASES = table_columns(
     ("process", "i4", "row of `processes`"),
     ("step", "i4", "number of its step"),
     ("phase", "word", "data, forward, backward, optimizer, checkpoint or evaluation"),
@@ -289,11 +291,11 @@ PHASES = _columns(
     ("end_ns", "i8", "it ended; NULL: it is under way"),
 )
 
-MODULES = _columns(
+MODULES = table_columns(
     ("operations", "i8", "operations that move its data"),
 )
 
-PROCESSES = _columns(
+PROCESSES = table_columns(
     ("process", "i4", "row"),
     ("folder", "text", "its folder in the capture"),
     ("host", "text", "name of its host"),
@@ -324,7 +326,7 @@ PROCESSES = _columns(
     ("event_error_ns", "i8", "how far times by CUDA events may be off after that"),
 )
 
-GPUS = _columns(
+GPUS = table_columns(
     ("gpu", "i4", "row"),
     ("process", "i4", "row of `processes`: the process that used it"),
     ("global_rank", "i4", "rank in the job that ran on it"),
@@ -332,96 +334,11 @@ GPUS = _columns(
     ("bus_id", "text", "PCI bus id"),
 )
 
-NODES = _columns(
+NODES = table_columns(
     ("node", "i4", "row"),
     ("host", "text", "name of the host"),
     ("tied", "i1", "1: on the one clock by what its ranks did; 0: by the wall clock only"),
     ("clock_error_ns", "i8", "how far its times may be off on the one clock: median over the run"),
-)
-
-# Made when asked for, from the events of the capture.
-CHANNELS = _columns(
-    ("process", "i4", "row of `processes`"),
-    ("operation", "i8", "row of `operations`"),
-    ("channel", "i2", "NCCL's channel"),
-    ("start_ns", "i8", "first stamp, mapped to the one clock"),
-    ("end_ns", "i8", "last stamp, mapped to the one clock"),
-    ("seen_start_ns", "i8", "the host noticed the start"),
-    ("seen_end_ns", "i8", "the host noticed the end"),
-    ("stamp", "word", "valid, repaired, recovered, rejected, missing"),
-)
-
-LAUNCHES = _columns(
-    ("process", "i4", "row of `processes`"),
-    ("communicator", "i4", "row of `communicators`"),
-    ("thread", "i4", "id of the thread that launched"),
-    ("stream", "i8", "CUDA stream"),
-    ("start_ns", "i8", "the launch began"),
-    ("end_ns", "i8", "the launch returned"),
-    ("operations", "i4", "operations that its kernel carried out"),
-    ("group_call", "i8", "the group call it was part of, by process"),
-    ("event", "i8", "its event, numbered like those of `operations`"),
-)
-
-PROXY_OPS = _columns(
-    ("process", "i4", "row of `processes`: the one whose proxy thread did it"),
-    ("operation", "i8", "row of `operations`; NULL for those of other processes (PXN)"),
-    ("communicator", "i4", "row of `communicators`; NULL for those of other processes"),
-    ("rank", "i4", "rank in the communicator"),
-    ("peer", "i4", "the other rank"),
-    ("form", "word", "send or recv"),
-    ("channel", "i2", "NCCL's channel"),
-    ("steps", "i4", "steps it consists of"),
-    ("chunk_bytes", "i4", "bytes of a step, at most"),
-    ("pid", "i4", "process that asked for it"),
-    ("thread", "i4", "id of the proxy thread"),
-    ("start_ns", "i8", "NCCL queued it"),
-    ("in_progress_ns", "i8", "the proxy thread began"),
-    ("end_ns", "i8", "it was done"),
-    ("event", "i8", "its event, numbered like those of `operations`"),
-)
-
-PROXY_STEPS = _columns(
-    ("process", "i4", "row of `processes`"),
-    ("proxy_op", "i8", "`event` of its proxy op in the same process"),
-    ("operation", "i8", "row of `operations`; NULL for those of other processes (PXN)"),
-    ("form", "word", "send or recv"),
-    ("channel", "i2", "NCCL's channel"),
-    ("peer", "i4", "the other rank"),
-    ("step", "i4", "number of the step"),
-    ("size_bytes", "i8", "bytes it moved; NULL before interface v4"),
-    ("start_ns", "i8", "the step began"),
-    ("gpu_since_ns", "i8", "waits for the GPU: for data to send, or for room to put data"),
-    ("peer_since_ns", "i8", "a send waits for the receiver's room"),
-    ("network_since_ns", "i8", "waits for the network"),
-    ("flush_since_ns", "i8", "a receive waits for data to reach the GPU's memory"),
-    ("end_ns", "i8", "the step ended"),
-)
-
-RANGES = _columns(
-    ("process", "i4", "row of `processes`"),
-    ("thread", "i4", "id of the thread that wrote it"),
-    ("source", "text", "nvtx, record_function, engine, module or api"),
-    ("domain", "text", "NVTX domain"),
-    ("text", "text", "what the program called it"),
-    ("depth", "i4", "ranges around it"),
-    ("start_ns", "i8", "it began"),
-    ("end_ns", "i8", "it ended; NULL: it was open at the end"),
-    ("is_mark", "i1", "1: a moment, not a stretch of time"),
-    ("payload", "i8", "the number that came with it"),
-    ("event", "i8", "its event, numbered like those of `operations`"),
-)
-
-# Made when asked for, from what samplers wrote while the job ran.
-SYSTEM = _columns(
-    ("time_ns", "i8", "when it was sampled"),
-    ("node", "i4", "row of `nodes`"),
-    ("host", "text", "name of the node's host"),
-    ("kind", "text", "gpu, nic, port (of an InfiniBand card) or host"),
-    ("device", "text", "number of the GPU on its host, name of the interface or port"),
-    ("counter", "text", "which; format.md has all of them"),
-    ("value", "i8", "the number, in the unit that the counter's name says"),
-    ("per_second", "i8", "of totals what they grew by since the sample before; NULL after a reset"),
 )
 
 # Tables that a model keeps.
@@ -439,35 +356,6 @@ TABLES = {
 }
 # Small tables, which a model keeps as objects (rows.py).
 SMALL_TABLES = {"processes": PROCESSES, "gpus": GPUS, "nodes": NODES}
-# Tables that are made when asked for.
-DETAILS = {
-    "channels": CHANNELS,
-    "launches": LAUNCHES,
-    "proxy_ops": PROXY_OPS,
-    "proxy_steps": PROXY_STEPS,
-    "ranges": RANGES,
-}
-
-
-def row_chunks(rows: int) -> Iterator[slice]:
-    """Slices that cover all rows in order, some thousands each: temporary arrays stay small."""
-    for first in range(0, rows, _CHUNK_ROWS):
-        yield slice(first, min(first + _CHUNK_ROWS, rows))
-
-
-def map_chunks(
-    make: Callable[..., npt.NDArray[Any]], dtype: npt.DTypeLike, *columns: npt.NDArray[Any]
-) -> npt.NDArray[Any]:
-    """`make(*columns)` for a function that works row by row, chunk by chunk: its temporary arrays
-    need the memory of a chunk, and stay in the cache.
-    """
-    rows = len(columns[0])
-    if rows <= _CHUNK_ROWS:
-        return make(*columns)
-    out = empty_array(rows, dtype)
-    for chunk in row_chunks(rows):
-        out[chunk] = make(*(values[chunk] for values in columns))
-    return out
 
 
 def empty(columns: Sequence[Column], rows: int) -> Columns:

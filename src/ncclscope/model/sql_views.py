@@ -15,17 +15,10 @@ import numpy as np
 
 from ncclscope.arrays.memory_limit import database_limit_bytes
 from ncclscope.errors import UsageError
+from ncclscope.model.detail_schema import DETAILS, SYSTEM
 from ncclscope.model.model import Model
 from ncclscope.model.rows import GpuRow, ProcessRow
-from ncclscope.model.schema import (
-    DETAILS,
-    NONE,
-    SMALL_TABLES,
-    SYSTEM,
-    TABLES,
-    Column,
-    Columns,
-)
+from ncclscope.model.schema import NONE, SMALL_TABLES, TABLES, Column, Columns
 from ncclscope.model.system_samples import system_columns, system_of
 
 SQL_TYPES = {"i1": "tinyint", "i2": "smallint", "i4": "integer", "i8": "bigint", "text": "varchar"}

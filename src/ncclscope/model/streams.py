@@ -25,7 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, SOURCES, row_chunks
+from ncclscope.arrays.chunks import row_chunks
+from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, SOURCES
 from ncclscope.nccl.algorithms import WITH_EXACT_STOP
 from ncclscope.nccl.functions import NOBODY, waits_for
 

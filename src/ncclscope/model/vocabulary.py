@@ -60,7 +60,7 @@ class Vocabulary:
             return codes[fresh]
         return codes[name]
 
-    def known(self, sort: str, names: Sequence[str]) -> Codes:
+    def occurring_codes(self, sort: str, names: Sequence[str]) -> Codes:
         """Codes of those names that occurred."""
         codes = self._codes[sort]
         return np.array([codes[name] for name in names if name in codes], np.int8)
@@ -68,7 +68,7 @@ class Vocabulary:
     def among(self, sort: str, names: Sequence[str], codes: Codes) -> npt.NDArray[np.bool_]:
         """Whether each code is that of one of these names."""
         chosen = np.zeros(_MOST + 1, np.bool_)
-        chosen[self.known(sort, names)] = True
+        chosen[self.occurring_codes(sort, names)] = True
         return take_small(chosen, codes, 0)
 
 

@@ -12,9 +12,10 @@ import numpy as np
 from ncclscope.analysis.measures import EXACT_SOURCES
 from ncclscope.capture.reader import is_dataset
 from ncclscope.errors import NcclscopeError
+from ncclscope.model.detail_schema import DETAILS
 from ncclscope.model.detail_tables import details_of
 from ncclscope.model.model import Model
-from ncclscope.model.schema import DETAILS, NONE, TABLES
+from ncclscope.model.schema import NONE, TABLES
 from ncclscope.model.sql_views import (
     SHOWN,
     create_small_tables,

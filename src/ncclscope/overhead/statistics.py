@@ -7,7 +7,7 @@ variant with itself.
 
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,15 +34,22 @@ class Share:
         return {name: round(getattr(self, name), 6) for name in self.__slots__}
 
 
+def bootstrap_interval(
+    resample: Callable[[random.Random], float], draws: int = _DRAWS, seed: int = 1
+) -> tuple[float, float]:
+    """The interval that holds `LEVEL` of the results of `resample`, which draws anew each time."""
+    chance = random.Random(seed)
+    results = sorted(resample(chance) for _ in range(draws))
+    tail = (1 - LEVEL) / 2
+    return results[int(tail * draws)], results[int((1 - tail) * draws) - 1]
+
+
 def share_of(costs: Sequence[float], against: Sequence[float], seed: int = 1) -> Share:
     """The median over rounds of cost / other cost - 1, and its interval."""
     ratios = [cost / other - 1 for cost, other in zip(costs, against, strict=True)]
-    chance = random.Random(seed)
-    medians = sorted(
-        statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(_DRAWS)
+    low, high = bootstrap_interval(
+        lambda chance: statistics.median(chance.choices(ratios, k=len(ratios))), seed=seed
     )
-    tail = (1 - LEVEL) / 2
-    low, high = medians[int(tail * _DRAWS)], medians[int((1 - tail) * _DRAWS) - 1]
     return Share(statistics.median(ratios), low, high)
 
 

@@ -10,7 +10,12 @@ from ncclscope.analysis.groups import Group
 from ncclscope.analysis.summary import Summary
 from ncclscope.humanize import printable
 from ncclscope.model.topology import Topology
-from ncclscope.report import sample_sections, sections
+from ncclscope.report import (
+    operation_sections,
+    sample_sections,
+    sections,
+    waiting_sections,
+)
 from ncclscope.report.kernel_exposure import exposure_tables
 from ncclscope.report.page_details import PageDetails, Picture, pictures
 from ncclscope.report.page_sections import findings_section, html_text, section, time_sections
@@ -97,13 +102,13 @@ def as_html(
     details: PageDetails | None = None,
 ) -> str:
     """The whole page, with groups in the given order."""
-    tables = sections.operation_tables(summary, groups, _MOST_ROWS)
-    notes = sections.operation_notes(groups, sum(len(table.rows) for table in tables))
+    tables = operation_sections.operation_tables(summary, groups, _MOST_ROWS)
+    notes = operation_sections.operation_notes(groups, sum(len(table.rows) for table in tables))
     missing = [sections.needs_trace(summary)] if summary.from_counters else []
     others = (
-        sections.origins(summary, _MOST_OTHERS),
+        waiting_sections.origins(summary, _MOST_OTHERS),
         sample_sections.intervals(summary, groups, _MOST_ROWS),
-        sections.ranks(summary, _MOST_OTHERS),
+        waiting_sections.ranks(summary, _MOST_OTHERS),
         path_table(summary.model, summary.path),
         sections.traffic(summary, _MOST_OTHERS, _MOST_MATRIX),
         sections.sizes(summary),

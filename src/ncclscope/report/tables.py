@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ncclscope.humanize import printable
+from ncclscope.humanize import NOTHING, printable
 from ncclscope.report.units import bar, sparkline
 
 _BAR_WIDTH, _SPARK_WIDTH, _GAP = 10, 20, "  "
@@ -71,6 +71,17 @@ def sort_value(cell: Cell) -> float | None:
     if not match or (match[2] and match[2] not in _UNITS):
         return None
     return float(match[1].replace(",", "")) * _UNITS.get(match[2], 1.0)
+
+
+def without_empty(tables: Sequence[Table], titles: tuple[str, ...]) -> list[Table]:
+    """Tables of equal columns without those of the named ones that have nothing in any row."""
+    rows = [row for table in tables for row in table.rows]
+    empty = [
+        column.title
+        for place, column in enumerate(tables[0].columns if tables else ())
+        if column.title in titles and all(row[place] == NOTHING for row in rows)
+    ]
+    return [without_columns(table, empty) for table in tables]
 
 
 def _plain(cell: Cell) -> str:

@@ -7,7 +7,12 @@ from ncclscope.analysis.groups import Group
 from ncclscope.analysis.summary import Summary
 from ncclscope.humanize import printable, wrapped
 from ncclscope.model.topology import Topology
-from ncclscope.report import sample_sections, sections
+from ncclscope.report import (
+    operation_sections,
+    sample_sections,
+    sections,
+    waiting_sections,
+)
 from ncclscope.report.kernel_exposure import exposure_tables
 from ncclscope.report.tables import Table, align, plain_lines
 from ncclscope.report.topology import topology_tables, warning_lines
@@ -80,12 +85,12 @@ def _opening(summary: Summary, style: Style, topology: Topology | None) -> Itera
 def _operations(
     summary: Summary, groups: tuple[Group, ...], style: Style, missing: list[str]
 ) -> Iterator[str]:
-    tables = sections.operation_tables(summary, groups, style.most_rows)
+    tables = operation_sections.operation_tables(summary, groups, style.most_rows)
     tables, left_out = align(tables, style.width)
     missing += left_out
     for table in tables:
         yield from _table(table, style, missing)
-    notes = sections.operation_notes(groups, sum(len(table.rows) for table in tables))
+    notes = operation_sections.operation_notes(groups, sum(len(table.rows) for table in tables))
     same = all(group.calls == group.operations for group in groups)
     columns = [title for title in missing if title != "ops" or not same]
     if columns:
@@ -118,9 +123,9 @@ def terminal_lines(
         yield from _table(section, style, [])
     yield from _operations(summary, groups, style, missing)
     others = (
-        sections.origins(summary, style.most_others),
+        waiting_sections.origins(summary, style.most_others),
         sample_sections.intervals(summary, groups, style.most_rows),
-        sections.ranks(summary, style.most_others),
+        waiting_sections.ranks(summary, style.most_others),
         path_table(summary.model, summary.path),
         sections.traffic(summary, style.most_others, (style.width - 11) // 7),
         sections.sizes(summary),

@@ -12,7 +12,8 @@ from pathlib import Path
 from ncclscope.native import fake_host_path
 from ncclscope.simulation.nccl import SimulatedNccl
 from ncclscope.simulation.rank import ID_VARIABLE, PROGRESS_VARIABLE, SCENARIO_VARIABLE
-from ncclscope.simulation.scenario import Scenario, scenario_text
+from ncclscope.simulation.scenario import Scenario
+from ncclscope.simulation.scenario_lines import scenario_text
 
 _POLL_S = 0.02
 _START_S = 60.0  # the most that ranks may take to start, on a busy machine

@@ -7,7 +7,8 @@ from typing import Any
 
 from ncclscope.documentation import page
 from ncclscope.errors import UsageError
-from ncclscope.simulation.scenario import LISTS, Scenario, bytes_of, parse_scenario, problems
+from ncclscope.simulation.scenario import LISTS, Scenario, problems
+from ncclscope.simulation.scenario_lines import bytes_of, parse_scenario
 
 _PACKAGED = Path(__file__).parent  # has the scenarios that come with the package
 _HINT = f"{page('simulation.md')} has every key"

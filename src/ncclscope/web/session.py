@@ -43,7 +43,7 @@ _CHECK_EVERY_S = 1.0  # whether the capture has changed
 _SHOW_EVERY_S = 3.0  # while a large capture is indexed
 _MOST_WORKERS = 8
 _LARGEST_MARK = 1 << 20
-_Done = tuple[Path, str, int]  # folder of a process, state of its files, bars indexed
+_Done = tuple[Path, str]  # folder of a process, and the state of its files when it was indexed
 
 
 def index_process(folder: Path, target: Path) -> int:
@@ -84,8 +84,6 @@ class Timeline:
         self.progress = ""  # what is being done; "" when nothing is
         self.trouble = ""
         self.findings: list[dict[str, Any]] = []  # with places in the current scene
-        self.bars_indexed = 0
-        self.index_s = 0.0
         self._indexed: dict[str, _IndexedProcess] = {}  # by folder
         self._previews: list[tuple[ProcessFacts, Bars]] = []  # of a large capture until indexed
         self._shown_at = 0.0
@@ -280,11 +278,8 @@ class Timeline:
                 index_folder, folder.name, state
             ):
                 changed.append((folder, state))
-        began = time.monotonic()
-        for number, (folder, state, bars) in enumerate(self._index_each(changed, index_folder)):
+        for number, (folder, state) in enumerate(self._index_each(changed, index_folder)):
             self.progress = f"indexing process {number + 1} of {len(changed)}"
-            self.bars_indexed += bars
-            self.index_s = time.monotonic() - began
             (index_folder / f"{folder.name}.mark").write_text(state)
             self._load(index_folder, folder.name, state)
             if self._previews and time.monotonic() - self._shown_at > _SHOW_EVERY_S:
@@ -298,7 +293,8 @@ class Timeline:
         if workers < 2 or self._size_bytes() <= _SMALL_BYTES:
             for folder, state in changed:
                 with contextlib.suppress(FormatError):  # the model says which and why
-                    yield folder, state, index_process(folder, _rows_file(index_folder, folder))
+                    index_process(folder, _rows_file(index_folder, folder))
+                    yield folder, state
             return
         context = get_context("spawn")
         with ProcessPoolExecutor(workers, context, initializer=_leave_interrupts) as pool:
@@ -309,7 +305,8 @@ class Timeline:
             try:
                 for (folder, state), future in zip(changed, futures, strict=True):
                     with contextlib.suppress(FormatError):
-                        yield folder, state, future.result()
+                        future.result()
+                        yield folder, state
                     if self._stop.is_set():
                         pool.shutdown(cancel_futures=True)
             except (KeyboardInterrupt, GeneratorExit):

@@ -127,6 +127,30 @@ def test_a_capture_is_compared_with_equal_jobs_of_a_history(
     assert main(["compare", "--history", str(history), *map(str, captures[:2])]) == 2
 
 
+def test_diagnose_says_what_earlier_jobs_say_about_a_job(
+    captures: list[Path], history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = host_of_rank_2(history)
+
+    def past(*words: str) -> dict[str, dict[str, Any]]:
+        """Findings of the history by kind; all others are those without it."""
+        answers = []
+        for options in ((), ("--history", str(history))):
+            capsys.readouterr()
+            assert main(["diagnose", *words, *options, "--json"]) == 0
+            answers.append(json.loads(capsys.readouterr().out)["findings"])
+        assert [one for one in answers[1] if one["family"] != "history"] == answers[0]
+        return {one["kind"]: one for one in answers[1] if one["family"] == "history"}
+
+    slow = past(str(captures[-1]))
+    assert sorted(slow) == ["late host", "slower"]
+    assert (slow["late host"]["hosts"], slow["late host"]["ranks"]) == ([bad], [2])
+    assert "in 5 of 5 earlier jobs" in slow["late host"]["sentence"]
+    assert "and again in this one" in slow["late host"]["sentence"]
+    assert "slower than the last 5 equal jobs: a round takes" in slow["slower"]["sentence"]
+    assert sorted(past(str(captures[1]))) == ["not judged"], "one job alone says nothing"
+
+
 def test_jobs_with_other_sizes_are_not_equal_and_old_jobs_go(
     captures: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

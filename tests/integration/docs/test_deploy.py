@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from ncclscope.native import player_path, plugin_path
-from ncclscope.simulation.scenario import Scenario, scenario_text
+from ncclscope.simulation.scenario import Scenario
+from ncclscope.simulation.scenario_lines import scenario_text
 from tests.support.paths import ROOT
 from tests.support.player import ncclscope as command
 from tests.support.waiting import eventually

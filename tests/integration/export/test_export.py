@@ -21,8 +21,8 @@ from ncclscope.api import Capture
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.export import chunks, parquet, text
 from ncclscope.export.parquet import TABLES_WRITTEN, write_parquet
+from ncclscope.export.result import ExportResult
 from ncclscope.export.text import write_csv, write_jsonl
-from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import SCHEMA_VERSION
 from ncclscope.model.sql_views import open_connection, shown_columns
@@ -55,7 +55,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 
 @pytest.fixture
 def model(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> Model:
-    """Written in many pieces, so that they must fit together."""
+    """ExportResult in many pieces, so that they must fit together."""
     monkeypatch.setattr(text, "ROWS", 50)
     monkeypatch.setattr(parquet, "ROWS", 50)
     return capture.model
@@ -131,14 +131,14 @@ def test_parquet_is_made_of_what_every_reader_knows(
 def test_jsonl_is_the_model(capture: Capture, model: Model, tmp_path: Path) -> None:
     expected = by_name(of_schema(capture).columns, shown(capture))
     for name in ("a.jsonl", "a.jsonl.gz"):
-        assert write_jsonl(model, ALL, tmp_path / name) == Written(len(expected))
+        assert write_jsonl(model, ALL, tmp_path / name) == ExportResult(len(expected))
         data = (tmp_path / name).read_bytes()
         lines = (gzip.decompress(data) if name.endswith("gz") else data).splitlines()
         assert [json.loads(line) for line in lines] == expected
 
 
 def test_csv_is_the_model(capture: Capture, model: Model, tmp_path: Path) -> None:
-    assert write_csv(model, ALL, tmp_path / "a.csv") == Written(len(shown(capture)))
+    assert write_csv(model, ALL, tmp_path / "a.csv") == ExportResult(len(shown(capture)))
     with (tmp_path / "a.csv").open(newline="") as lines:
         header, *rows = list(csv.reader(lines))
     kept = of_schema(capture).columns.index("step")  # this capture has no training context
@@ -237,7 +237,7 @@ def test_what_fails_leaves_what_was_there(
         if done > 50:
             raise DiskFullError
 
-    def write(progress: Progress | None = None) -> Written:
+    def write(progress: Progress | None = None) -> ExportResult:
         if form == "parquet":
             return write_parquet(model, ALL, path, force=True, progress=progress)
         return write_jsonl(model, ALL, path, progress)

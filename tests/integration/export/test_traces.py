@@ -19,7 +19,7 @@ from ncclscope.api import Capture
 from ncclscope.export import parallel_ranks, trace_model
 from ncclscope.export.chrome import write_chrome
 from ncclscope.export.perfetto import write_perfetto
-from ncclscope.export.written import Written
+from ncclscope.export.result import ExportResult
 from ncclscope.humanize import printable
 from ncclscope.nccl.datatypes import DATATYPES
 from ncclscope.nccl.torch_names import COLLECTIVE_NAMES
@@ -28,7 +28,7 @@ from tests.support.trace_processor import COMPLAINTS, needs_trace_processor, que
 from tests.support.writer import SyntheticSpec, Work, from_transcript, synthetic
 
 pytestmark = needs_trace_processor()
-WRITERS: dict[str, tuple[Callable[..., Written], str]] = {
+WRITERS: dict[str, tuple[Callable[..., ExportResult], str]] = {
     "perfetto": (write_perfetto, "t.pftrace"),
     "chrome": (write_chrome, "t.json.gz"),
 }
@@ -118,7 +118,7 @@ def loaded(
         written = write(capture.model, Selection(), trace)
     finally:
         trace_model.ROWS = rows
-    assert written == Written(len(capture.operations.fetchall()))
+    assert written == ExportResult(len(capture.operations.fetchall()))
     return load(capture, trace)
 
 

@@ -14,7 +14,7 @@ import ncclscope
 from ncclscope.capture.header import parse_header
 from ncclscope.cli import main
 from ncclscope.errors import NcclscopeError
-from ncclscope.model.schema import DETAILS
+from ncclscope.model.detail_schema import DETAILS
 from ncclscope.simulation.scenario import Call, Range, Scenario
 from tests.support.corruption import Damager
 from tests.support.exhaustive import sample

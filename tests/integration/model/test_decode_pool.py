@@ -12,9 +12,9 @@ import pytest
 from ncclscope.analysis import kernel_time as analysis_busy
 from ncclscope.analysis.kernel_time import kernel_times
 from ncclscope.analysis.selection import Selection
-from ncclscope.arrays import library
+from ncclscope.arrays import chunks, library
 from ncclscope.errors import NcclscopeError
-from ncclscope.model import decode_pool, schema
+from ncclscope.model import decode_pool
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
 from ncclscope.model.process import decoded_process
@@ -82,7 +82,7 @@ def test_a_killed_worker_is_one_sentence(capture: Path, monkeypatch: pytest.Monk
             os.kill(os.getpid(), signal.SIGKILL)
         return decode(folder)
 
-    monkeypatch.setattr(decode_pool, "decode_process", die)
+    monkeypatch.setattr(decode_pool, "process_of", die)
     shutil.rmtree(capture / "model", ignore_errors=True)
     before = set(os.listdir(capture))
     with pytest.raises(NcclscopeError, match="worker"):
@@ -96,7 +96,7 @@ def test_a_workers_fault_is_raised(capture: Path, monkeypatch: pytest.MonkeyPatc
     def fail(folder: Path) -> object:
         raise MemoryError(folder.name)
 
-    monkeypatch.setattr(decode_pool, "decode_process", fail)
+    monkeypatch.setattr(decode_pool, "process_of", fail)
     shutil.rmtree(capture / "model", ignore_errors=True)
     with pytest.raises(MemoryError):
         open_model(capture)
@@ -115,7 +115,7 @@ def test_large_processes_are_read_piece_by_piece(
         whole = open_model(path)
         busy = kernel_times(whole, Selection(), ("communicator", "function"))
         with monkeypatch.context() as small:
-            small.setattr(schema, "_CHUNK_ROWS", 37)
+            small.setattr(chunks, "_CHUNK_ROWS", 37)
             small.setattr(analysis_busy, "_CHUNK_ROWS", 41)
             small.setattr(library, "_LARGE_BYTES", 100)
             shutil.rmtree(path / "model")

@@ -34,9 +34,9 @@ from ncclscope.simulation.scenario import (
     Scenario,
     SlowLink,
     Wrong,
-    scenario_text,
 )
 from ncclscope.simulation.scenario_files import toml_text
+from ncclscope.simulation.scenario_lines import scenario_text
 from tests.support.exhaustive import IS_EXHAUSTIVE
 from tests.support.player import ncclscope as command_line
 from tests.support.waiting import eventually

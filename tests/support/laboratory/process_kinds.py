@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ncclscope.simulation.job import run_job
 from ncclscope.simulation.nccl import SimulatedNccl
-from ncclscope.simulation.scenario import parse_scenario
+from ncclscope.simulation.scenario_lines import parse_scenario
 from tests.support.laboratory.process_rank import ID_VARIABLE
 from tests.support.laboratory.truth import Origin, Status, Truth
 from tests.support.paths import ROOT

@@ -7,7 +7,6 @@ from ncclscope.analysis.robust_statistics import (
     certainly_larger,
     change_point,
     median_lower_bound,
-    medians_by_group,
     refine_change_point,
     robust_spread,
 )
@@ -40,12 +39,6 @@ def test_outliers_do_not_move_the_spread() -> None:
     values[::20] = 1e6
     assert robust_spread(values) == pytest.approx(3, rel=0.1)
     assert robust_spread(np.empty(0)) == 0
-
-
-def test_medians_by_group_leave_unknown_values_out() -> None:
-    values = np.array([3.0, 1.0, np.nan, np.nan, np.nan, 4.0, 2.0, 8.0])
-    medians = medians_by_group(values, np.array([0, 3, 5]), np.array([3, 2, 3]))
-    np.testing.assert_array_equal(medians, [2.0, np.nan, 4.0])
 
 
 def test_the_median_is_hardly_ever_below_its_lower_bound() -> None:

@@ -162,8 +162,6 @@ def test_a_longer_time_is_a_lower_rate() -> None:
     assert Estimate(4.0, 2.0, 8.0).rate(16.0) == Estimate(4.0, 2.0, 8.0)
     assert Estimate(4.0, 0.0, None).rate(16.0) == Estimate(4.0, None, None)
     assert Estimate(0.0, 0.0, 0.0).rate(16.0) is None
-    assert Estimate(4.0, 3.0, 6.0).error_share == 0.5
-    assert Estimate(4.0, None, 6.0).error_share is None
 
 
 def test_shares_have_intervals() -> None:

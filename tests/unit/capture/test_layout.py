@@ -33,7 +33,7 @@ def in_structs(places: dict[str, layout.Place]) -> Fields:
     """As the readers without numpy have them."""
     fields = []
     for name, place in places.items():
-        assert layout.packed(places, name).size == place.end
+        assert layout.struct_of(places, name).size == place.end
         fields.append([name, place.type, place.offset, place.end - place.offset])
     return fields
 

@@ -13,7 +13,8 @@ from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.range_names import category_names, payload_schemas, payload_values
 from ncclscope.capture.redact import Redaction, clean_context, clean_slots
 from ncclscope.model.process.events import events_of
-from ncclscope.simulation.scenario import Call, Range, Scenario, parse_scenario
+from ncclscope.simulation.scenario import Call, Range, Scenario
+from ncclscope.simulation.scenario_lines import parse_scenario
 from tests.support.writer import write_scenario
 from tests.support.writer.files import ProcessFolder, Who, nonce_of
 from tests.support.writer.live import live_slots

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ncclscope.cli.terminal import painted, uses_colour
+from ncclscope.cli.terminal import paint, uses_colour
 
 
 @pytest.fixture
@@ -43,6 +43,6 @@ def test_variables_say_otherwise(no_variables: pytest.MonkeyPatch) -> None:
 def test_words_that_say_how_bad_it_is(
     line: str, shown: str, no_variables: pytest.MonkeyPatch
 ) -> None:
-    assert painted(line) == line
+    assert paint(line) == line
     no_variables.setenv("FORCE_COLOR", "1")
-    assert painted(line) == shown
+    assert paint(line) == shown

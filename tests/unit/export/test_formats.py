@@ -16,7 +16,7 @@ def test_a_writer_takes_the_options_that_its_format_lists(export: Export) -> Non
     parameters = inspect.signature(export.write).parameters
     assert list(parameters)[:3] == ["model", "selection", "path"]
     assert set(list(parameters)[3:]) == {*export.options, "progress"}
-    assert inspect.signature(export.write).return_annotation.__name__ == "Written"
+    assert inspect.signature(export.write).return_annotation.__name__ == "ExportResult"
 
 
 @pytest.mark.parametrize("export", FORMATS.values(), ids=list(FORMATS))

@@ -21,10 +21,9 @@ from ncclscope.simulation.scenario import (
     Scenario,
     SlowLink,
     Wrong,
-    parse_scenario,
-    scenario_text,
 )
 from ncclscope.simulation.scenario_files import parse_toml, read_scenario, toml_text
+from ncclscope.simulation.scenario_lines import parse_scenario, scenario_text
 from tests.support.paths import ROOT
 
 EVERYTHING = Scenario(

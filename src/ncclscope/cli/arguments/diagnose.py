@@ -19,6 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--baseline", metavar="FILE", help="bandwidths to expect: JSON of bench, or nccl-tests -J"
     )
     parser.add_argument(
+        "--history", metavar="DIR",
+        help="also compare with earlier jobs of a history: slower, hosts and links late again",
+    )  # fmt: skip
+    parser.add_argument(
         "--fail-on",
         choices=SEVERITIES,
         metavar="SEVERITY",

@@ -11,6 +11,6 @@ def add_engine_argument(parser: argparse.ArgumentParser) -> None:
         "--on",
         default=HERE,
         metavar="WHERE",
-        help="what decodes the capture: here (default), or a Dask cluster, as tcp://HOST:PORT or "
-        "file:SCHEDULER.json",
+        help="what decodes the capture: here (default), slurm or slurm:WORKERS, or a Dask cluster, "
+        "as tcp://HOST:PORT or file:SCHEDULER.json",
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ncclscope.capture.liveness import ALIVE, ENDED, STOPPED, UNHEARD
-from ncclscope.diagnose.hang.aborted import judge_aborted
+from ncclscope.diagnose.hang.aborted_communicators import judge_aborted
 from ncclscope.diagnose.hang.causes import with_causes
 from ncclscope.diagnose.hang.communicators import (
     CommunicatorState,
@@ -17,8 +17,8 @@ from ncclscope.diagnose.hang.communicators import (
 from ncclscope.diagnose.hang.dead_ranks import after_death, after_exit, judge_deaths
 from ncclscope.diagnose.hang.extra_calls import with_extra_calls
 from ncclscope.diagnose.hang.in_flight import judge_collective, judge_p2p
-from ncclscope.diagnose.hang.joining import judge_joining, judge_unidentified
 from ncclscope.diagnose.hang.mismatch import judge_last_calls
+from ncclscope.diagnose.hang.unused_communicators import judge_unidentified, judge_unused
 from ncclscope.diagnose.hang.verdict import OK, RankActivity, Status, Verdict
 from ncclscope.diagnose.hang.without_kernels import with_assumed_operations
 from ncclscope.snapshot.process import ProcessSnapshot
@@ -108,7 +108,7 @@ def _judge_members(
     if verdict is not None:
         return verdict
     if all(member.rank_state.calls == 0 and member.rank_state.works == 0 for member in members):
-        return judge_joining(base, comm_state, members, post_mortem)
+        return judge_unused(base, comm_state, members, post_mortem)
     pairs = any(member.p2p_in_flight for member in members)
     if not any(member.in_flight or member.is_inside_call for member in members):
         return judge_p2p(base, comm_state, post_mortem) if pairs else base

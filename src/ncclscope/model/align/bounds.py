@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.library import full_array
-from ncclscope.model.align.far_clocks import LocalBounds, LocalTimes
-from ncclscope.model.align.far_clocks import joined as joined_local
+from ncclscope.model.align.far_clocks import LocalBounds, LocalTimes, join_local_bounds
 from ncclscope.model.align.pair_points import MOST_NODES
 from ncclscope.model.process.proxy_step_times import StepTimes
 from ncclscope.model.schema import NONE
@@ -62,7 +61,7 @@ class Bounds:
         )
 
 
-def joined(parts: Sequence[Bounds]) -> Bounds:
+def join_bounds(parts: Sequence[Bounds]) -> Bounds:
     """Several bounds as one."""
     empty = np.empty(0, np.int64)
     return Bounds(
@@ -117,7 +116,7 @@ def steps_on_node(times: StepTimes, comm_rows: Ints, node: int) -> Steps:
     )
 
 
-def joined_steps(parts: Sequence[Steps]) -> Steps:
+def join_steps(parts: Sequence[Steps]) -> Steps:
     """Several processes' steps as one."""
     empty = np.empty(0, np.int64)
     return Steps(
@@ -235,7 +234,7 @@ class CollectiveBounds:
                 row, column = np.nonzero(has_time)
                 sides.append(LocalTimes(row, nodes[column], times[row, column]))
             parts.append(LocalBounds(len(start), *sides))
-        return joined_local(parts)
+        return join_local_bounds(parts)
 
     def sample(self, most: int = 64) -> Bounds:
         """Bounds of a few instances of each stream: enough to bring far clocks together."""
@@ -247,7 +246,7 @@ class CollectiveBounds:
                 (end[some] < _NEVER)[:, :, None] & (start[some] > -_NEVER)[:, None]
             )
             parts.append(Bounds(nodes[a], nodes[b], end[some][row, a], start[some][row, b]))
-        bounds = joined(parts)
+        bounds = join_bounds(parts)
         return bounds.where(bounds.node_a != bounds.node_b)
 
     def tightest(self, rough: Rough) -> Bounds:
@@ -257,7 +256,7 @@ class CollectiveBounds:
         for nodes, start, end in self._blocks():
             most = min(_MOST_BLOCKS // streams, _MOST_BOUNDS // len(nodes) ** 2, _MOST_BINS)
             parts += list(_tightest_by_bin(nodes, start, end, rough, max(most, _FEWEST_BINS)))
-        bounds = joined(parts)
+        bounds = join_bounds(parts)
         return bounds.where(bounds.node_a != bounds.node_b)
 
 

@@ -44,7 +44,7 @@ class LocalBounds:
         )
 
 
-def joined(parts: list[LocalBounds]) -> LocalBounds:
+def join_local_bounds(parts: list[LocalBounds]) -> LocalBounds:
     """Several bounds as one."""
     first = np.cumsum([0, *(part.instances for part in parts)])
     sides = []

@@ -20,11 +20,16 @@ from ncclscope.model.align.bounds import (
     Floats,
     Ints,
     Rough,
-    joined,
+    join_bounds,
     tightest,
 )
-from ncclscope.model.align.far_clocks import LocalBounds, LocalTimes, rough_offsets, tied_clusters
-from ncclscope.model.align.far_clocks import joined as joined_local
+from ncclscope.model.align.far_clocks import (
+    LocalBounds,
+    LocalTimes,
+    join_local_bounds,
+    rough_offsets,
+    tied_clusters,
+)
 from ncclscope.model.align.instance_points import InstancePoints, Times, points_of
 from ncclscope.model.align.offsets import ClockOffsets, clock_offsets_of
 from ncclscope.model.align.pair_points import MOST_NODES, PairPoints
@@ -177,7 +182,7 @@ def _solve_by_pairs(
     count: int, steps: Bounds, collectives: CollectiveBounds | None
 ) -> Iterator[tuple[Ints, Solution | None]]:
     """The clusters and their offsets, None for a single node; for few nodes."""
-    sample = joined([steps, collectives.sample()]) if collectives else steps
+    sample = join_bounds([steps, collectives.sample()]) if collectives else steps
     limit = np.full((count, count), _NEVER, np.int64)
     np.minimum.at(limit, (sample.node_a, sample.node_b), sample.end_ns - sample.start_ns)
     for nodes in _clusters(limit < _NEVER):
@@ -191,8 +196,8 @@ def _solve_by_instances(
     count: int, steps: Bounds, collectives: CollectiveBounds | None
 ) -> Iterator[tuple[Ints, Solution | None]]:
     """The same in steps that are linear in nodes, of bounds by instance; for many nodes."""
-    local = collectives.local_bounds() if collectives else joined_local([])
-    bounds = joined_local([_local_bounds(steps), local])
+    local = collectives.local_bounds() if collectives else join_local_bounds([])
+    bounds = join_local_bounds([_local_bounds(steps), local])
     for nodes in tied_clusters(bounds, count):
         if len(nodes) == 1:
             yield nodes, None
@@ -221,7 +226,7 @@ def _instance_points(
     without_drift: bool,
 ) -> InstancePoints:
     """Starts and ends as times since the beginning, with the tightest of the proxy steps."""
-    bounds = joined_local([_local_bounds(tightest(steps, rough, _STEP_BINS)), local])
+    bounds = join_local_bounds([_local_bounds(tightest(steps, rough, _STEP_BINS)), local])
 
     def since(times: LocalTimes) -> Times:
         time = (times.time_ns - local_first[times.node]).astype(np.float64)
@@ -301,7 +306,7 @@ def _pairs_of_cluster(
         """The tightest bounds within the cluster, as times since its beginning."""
         bounds = tightest(_within(steps, place), rough)
         if collectives is not None:
-            bounds = joined([bounds, _within(collectives.tightest(rough), place)])
+            bounds = join_bounds([bounds, _within(collectives.tightest(rough), place)])
         end, start = since(bounds.node_a, bounds.end_ns), since(bounds.node_b, bounds.start_ns)
         order = np.argsort(end, kind="stable")
         a, b = place[bounds.node_a[order]], place[bounds.node_b[order]]

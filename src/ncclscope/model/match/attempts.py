@@ -78,7 +78,7 @@ def _replaces(group: _JobGroup, other: _JobGroup) -> bool:
 def _job_groups(spans: Sequence[ProcessSpan]) -> list[_JobGroup]:
     """All groups, in the order in which they began."""
     members: dict[int, list[int]] = {}
-    for place, group in enumerate(connected([span.communicators for span in spans])):
+    for place, group in enumerate(connected_components([span.communicators for span in spans])):
         members.setdefault(group, []).append(place)
     groups = []
     for places in sorted(members.values(), key=lambda places: _began_ns(spans, places)):
@@ -96,10 +96,10 @@ def _began_ns(spans: Sequence[ProcessSpan], places: Iterable[int]) -> int:
     return min(spans[place].began_ns for place in places)
 
 
-def connected(sets: Sequence[frozenset[int]]) -> list[int]:
+def connected_components(sets: Sequence[frozenset[int]]) -> list[int]:
     """A number for each set; sets that overlap, directly or through others, have the same one.
 
-    >>> connected([frozenset({1, 2}), frozenset({3}), frozenset({2, 4}), frozenset({4})])
+    >>> connected_components([frozenset({1, 2}), frozenset({3}), frozenset({2, 4}), frozenset({4})])
     [0, 1, 0, 0]
     """
     heads = list(range(len(sets)))

@@ -22,7 +22,7 @@ def complete_rooted(operations: Columns, words: Vocabulary) -> bool:
     """Turns other ranks' sends and receives into the Gathers and Scatters that they belong to, in
     place; returns whether anything changed.
     """
-    codes = words.known("function", _FUNCTIONS)
+    codes = words.occurring_codes("function", _FUNCTIONS)
     if not len(codes):
         return False
     roots = np.flatnonzero((operations["inferred"] == 1) & np.isin(operations["function"], codes))

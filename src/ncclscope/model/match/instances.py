@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.library import empty_array, full_array
 from ncclscope.model import schema
 from ncclscope.model.align.host_clocks import HostClocks
-from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, row_chunks
+from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND
 from ncclscope.model.streams import (
     PAIRS,
     Bools,

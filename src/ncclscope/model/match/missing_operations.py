@@ -3,11 +3,12 @@
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.joins import take_small
 from ncclscope.arrays.library import full_array
 from ncclscope.model.match.communicator_table import CommunicatorTable
 from ncclscope.model.process.durations import first_time
-from ncclscope.model.schema import NONE, Columns, row_chunks
+from ncclscope.model.schema import NONE, Columns
 
 Ints = npt.NDArray[np.int32]
 _NEVER = np.iinfo(np.int64).max

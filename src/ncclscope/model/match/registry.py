@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ncclscope import launchers
-from ncclscope.model.match.attempts import connected
+from ncclscope.model.match.attempts import connected_components
 from ncclscope.model.match.communicator_names import Name, name_communicators
 from ncclscope.model.match.communicator_table import CommunicatorTable
 from ncclscope.model.match.global_ranks import LocalRank, global_ranks
@@ -127,7 +127,7 @@ class Registry:
         their own: each job needs as many processes as its widest communicator has ranks, divided
         by the ranks that one process of it holds.
         """
-        job_of = connected(self._ids_by_process())
+        job_of = connected_components(self._ids_by_process())
         widest: Counter[int] = Counter()  # ranks, by job
         held: dict[int, set[int]] = {}  # global ranks by process
         for row in self.communicators_of(self.processes.last_attempt):

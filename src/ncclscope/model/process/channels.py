@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays import _abi
+from ncclscope.arrays.chunks import map_chunks
 from ncclscope.arrays.joins import positions_of
 from ncclscope.arrays.library import address, empty_array, full_array, length_arg, library, pointer
 from ncclscope.capture import layout
@@ -16,7 +17,6 @@ from ncclscope.model.process import stamp_repair
 from ncclscope.model.process.events import Bools, Ints, ProcessEvents
 from ncclscope.model.process.gpu_clock import NOTHING, Bound, GpuClock
 from ncclscope.model.process.works import Works
-from ncclscope.model.schema import map_chunks
 
 _STOP_STAMPED = HeadFilter(states=layout.STATE_FIRST)
 _BOTH_STAMPED = HeadFilter(states=layout.STATE_FIRST, not_flags=layout.FLAG_NO_STAMP)

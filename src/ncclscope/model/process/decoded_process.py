@@ -78,7 +78,7 @@ class Placement:
     modules: npt.NDArray[np.int32]  # rows of `modules` by its own numbers
 
 
-def _without_bulk(process: Process) -> Process:
+def without_bulk(process: Process) -> Process:
     """What is small of a process: a worker sends it through a pipe."""
     empty = np.empty(0, np.int64)
     no_slots = SlotLog([], Blocks(empty, empty, empty, empty), process.damage)
@@ -101,7 +101,7 @@ def decode_process(folder: Path) -> tuple[DecodedProcess, Columns] | str:
     unknown = _of_unknown_datatype(columns, words.lists["datatype"])
     counters = counters_of(process, words)
     decoded_process = DecodedProcess(
-        process=_without_bulk(process),
+        process=without_bulk(process),
         local=made.local,
         rows=len(columns["event"]),
         words=words.lists,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.arrays.chunks import map_chunks
 from ncclscope.arrays.joins import positions_of, take, take_small
 from ncclscope.arrays.library import full_array
 from ncclscope.capture.columns import START_NS, STOP_NS, STOPPED, flag_column, key
@@ -14,15 +15,7 @@ from ncclscope.model.process.channels import KernelTimes
 from ncclscope.model.process.events import Bools, Ints, ProcessEvents
 from ncclscope.model.process.launch_times import TimedRows
 from ncclscope.model.process.works import Works
-from ncclscope.model.schema import (
-    COPY_ENGINE,
-    NONE,
-    NOT_SAMPLED,
-    SOURCES,
-    STATES,
-    Columns,
-    map_chunks,
-)
+from ncclscope.model.schema import COPY_ENGINE, NONE, NOT_SAMPLED, SOURCES, STATES, Columns
 from ncclscope.model.vocabulary import Codes, Vocabulary
 from ncclscope.nccl.algorithms import WITH_EXACT_STOP
 from ncclscope.nccl.events import BIT, FIRST_WITH_KERNELS, FIRST_WITH_STAMPS, NUMBER

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.joins import factorize, mask_of
 from ncclscope.model.process import stamp_repair
 from ncclscope.model.process.channels import Channels, reported
@@ -17,14 +18,7 @@ from ncclscope.model.process.launch_times import in_bursts
 from ncclscope.model.process.stamp_repair import FAR_FUTURE, FAR_PAST, ChannelEvents
 from ncclscope.model.process.unrecorded_works import UnrecordedWorks
 from ncclscope.model.process.works import Numbers, Works
-from ncclscope.model.schema import (
-    COLLECTIVE,
-    COPY_ENGINE,
-    NONE,
-    RECV,
-    SEND,
-    row_chunks,
-)
+from ncclscope.model.schema import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND
 
 _SAMPLE = 10_000  # kernel events that show how quickly the host notices
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.chunks import map_chunks
 from ncclscope.arrays.joins import running_count, take, take_small
 from ncclscope.arrays.library import full_array
 from ncclscope.capture.context_lines import read_context
@@ -28,16 +29,7 @@ from ncclscope.model.process.operation_bytes import IN_BYTES, size_bytes
 from ncclscope.model.process.ranges import RANGE_PLANS, ranges_of
 from ncclscope.model.process.unrecorded_works import unrecorded_works_of
 from ncclscope.model.process.works import LAUNCHED, WORK_PLANS, Works, launches_of, works_of
-from ncclscope.model.schema import (
-    COPY_ENGINE,
-    NONE,
-    OPERATIONS,
-    RECV,
-    SEND,
-    Columns,
-    empty,
-    map_chunks,
-)
+from ncclscope.model.schema import COPY_ENGINE, NONE, OPERATIONS, RECV, SEND, Columns, empty
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.functions import WITH_ROOT
 

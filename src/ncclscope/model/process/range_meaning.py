@@ -23,7 +23,6 @@ SOURCE_NAMES = {
 BACKWARD_TEXT = "autograd.backward"
 STEP_TEXT = "ncclscope.step"
 TOKENS_TEXT, FLOPS_TEXT = "ncclscope.tokens", "ncclscope.flops"
-METRIC_PREFIX = "ncclscope.metric "
 
 # What a range says about steps.
 OPTIMIZER_STEP, ROOT_CALL, STEP_MARK = "optimizer", "root call", "mark"

@@ -20,6 +20,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.library import library, pointer
 from ncclscope.model.column_files import column_file
 from ncclscope.model.schema import (
@@ -30,7 +31,6 @@ from ncclscope.model.schema import (
     TABLES,
     Column,
     Columns,
-    row_chunks,
     value_range,
 )
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ncclscope._version import __version__
+from ncclscope.arrays.chunks import row_chunks
 from ncclscope.capture.deletion import is_saved_model
 from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.column_files import map_columns, write_columns
@@ -31,7 +32,6 @@ from ncclscope.model.schema import (
     TABLES,
     Column,
     Columns,
-    row_chunks,
     value_range,
 )
 from ncclscope.model.store.checksums import (

@@ -482,7 +482,7 @@ def steps_of(
     return Steps(*constants, number // 8, number % 8, where, truth.local(node, times))
 
 
-def joined_steps(parts: list[Steps]) -> Steps:
+def join_steps(parts: list[Steps]) -> Steps:
     names = list(Steps.__dataclass_fields__)
     return Steps(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -501,9 +501,9 @@ def test_proxy_steps(both_ways: bool) -> None:
         arrived = at + wire_ns * (1 + rng.exponential(0.5, len(at)))
         receives.append(steps_of(truth, a, b, arrived, b))
     order = rng.permutation(4000 * len(sends))
-    shuffled = joined_steps(sends)
+    shuffled = join_steps(sends)
     shuffled = Steps(*(getattr(shuffled, name)[order] for name in Steps.__dataclass_fields__))
-    bounds = bounds_of_steps(shuffled, joined_steps(receives))
+    bounds = bounds_of_steps(shuffled, join_steps(receives))
     assert len(bounds) == len(order)
     found = outcome(solve([0] * nodes, bounds), truth, np.linspace(0, 60 * S, 300))
     assert found.inside.min() == 1
@@ -517,7 +517,7 @@ def test_steps_that_are_not_known_once_on_both_sides_are_left_out() -> None:
     sends = steps_of(truth, 0, 1, times, 0)
     receives = steps_of(truth, 0, 1, times + 5, 1)
     receives.step[3] = 99
-    twice = joined_steps([sends, steps_of(truth, 0, 1, times[5:6], 0)])
+    twice = join_steps([sends, steps_of(truth, 0, 1, times[5:6], 0)])
     twice.order[-1], twice.step[-1] = sends.order[5], sends.step[5]
     found = bounds_of_steps(twice, receives)
     assert len(found) == 8
@@ -537,7 +537,7 @@ def test_collectives_and_steps_together() -> None:
         at = np.sort(rng.uniform(0, 60 * S, 1000))
         sends.append(steps_of(truth, a, b, at, a))
         receives.append(steps_of(truth, a, b, at + 40 * US, b))
-    bounds: Bounds = bounds_of_steps(joined_steps(sends), joined_steps(receives))
+    bounds: Bounds = bounds_of_steps(join_steps(sends), join_steps(receives))
     collectives = collectives_of([columns_of(truth, job, node) for node in range(2)])
     found = outcome(solve([0, 0], bounds, collectives), truth, np.linspace(0, 60 * S, 300))
     assert found.inside.min() == 1

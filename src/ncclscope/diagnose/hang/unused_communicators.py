@@ -15,7 +15,7 @@ from ncclscope.diagnose.hang.verdict import (
 )
 
 
-def judge_joining(
+def judge_unused(
     base: Verdict, comm_state: CommunicatorState, members: list[Member], post_mortem: bool
 ) -> Verdict:
     """The verdict about a communicator that nobody has used."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ExportResult:
     """What an export wrote, and what it left out."""
 
     count: int  # of units
@@ -12,8 +12,8 @@ class Written:
     unit: str = "operation"
     notes: tuple[str, ...] = ()  # advice for the user
 
-    def __add__(self, other: "Written") -> "Written":
-        return Written(
+    def __add__(self, other: "ExportResult") -> "ExportResult":
+        return ExportResult(
             self.count + other.count,
             self.untimed + other.untimed,
             self.unit,

@@ -1,0 +1,85 @@
+// Whole writes, and a header that was kept when it was whole.
+#define _GNU_SOURCE
+#include "capture_file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "arena.h"
+#include "clock.h"
+#include "folder.h"
+
+#define SLOW_WRITE_NS 50000000u
+#define MOST_INTERRUPTS 100  // of one write; this thread blocks signals, so none is expected
+
+static bool slow;
+
+bool capture_file_write(int fd, const void *data, size_t bytes, u64 offset) {
+    const char *from = data;
+    for (int interrupts = 0; bytes > 0;) {
+        u64 before = clock_monotonic_ns();
+        ssize_t written = pwrite(fd, from, bytes, (off_t)offset);
+        if (clock_monotonic_ns() - before > SLOW_WRITE_NS) slow = true;
+        if (written < 0 && errno == EINTR && interrupts++ < MOST_INTERRUPTS) continue;
+        if (written == 0) errno = EIO;
+        if (written <= 0) return false;
+        from += written;
+        offset += (u64)written;
+        bytes -= (size_t)written;
+    }
+    return true;
+}
+
+// The arena's header, schema and identity, as they were at first: somebody may truncate the arena.
+static const char *first_header(void) {
+    _Alignas(8) static char first[MAX_HEADER_BYTES];
+    struct file_header *header = (struct file_header *)first;
+    if (!header->header_bytes) memcpy(first, arena.base, sizeof first);
+    u64 hz = ((const struct file_header *)arena.base)->clock_hz;
+    if (hz) header->clock_hz = hz;
+    return first;
+}
+
+// A file with the arena's header, schema and identity, so that each stands for itself. Returns its
+// length.
+static u64 write_header(int fd, enum file_kind kind, u32 segment) {
+    char text[MAX_HEADER_BYTES];
+    const char *ours = first_header();
+    struct file_header header = *(const struct file_header *)ours;
+    header.file_kind = (u16)kind;
+    header.segment = segment;
+    header.counters_offset = header.meta_offset = header.meta_slots = header.meta_drained = 0;
+    header.tally_offset = header.tally_slots = 0;
+    header.chunks_offset = header.chunk_slots = header.chunk_count = header.heartbeat_ns = 0;
+    size_t bytes = header.identity_offset + header.identity_bytes;
+    header.header_bytes = (u32)((bytes + SLOT_BYTES - 1) / SLOT_BYTES * SLOT_BYTES);
+    memset(text, 0, header.header_bytes);
+    memcpy(text, ours, bytes);
+    memcpy(text, &header, sizeof header);
+    return capture_file_write(fd, text, header.header_bytes, 0) ? header.header_bytes : 0;
+}
+
+void capture_file_close(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+int capture_file_create(int folder, const char *name, enum file_kind kind, u32 segment,
+                        u64 *offset) {
+    char unfinished[40];
+    snprintf(unfinished, sizeof unfinished, "new.%s", name);
+    int fd = folder_create_file(folder, unfinished);
+    if (fd < 0) return -1;
+    *offset = write_header(fd, kind, segment);
+    if (*offset && renameat(folder, unfinished, folder, name) == 0)
+        return fd;  // nobody sees a file without its header
+    int error = errno;
+    close(fd);
+    unlinkat(folder, unfinished, 0);
+    errno = error;
+    return -1;
+}
+
+bool capture_file_is_slow(void) { return slow; }
