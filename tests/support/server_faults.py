@@ -249,6 +249,9 @@ class Server:
 def attempt(server: Server, fault: Fault | None) -> tuple[str, int]:
     """Uses a server while calls fail; what went wrong, "" where nothing did, and how many failed."""
     assert server.process
+    if server.process.poll() is not None and _ends_with_terminal(server, server.errors()):
+        server.stop()  # after the fault before, but slowly
+        server.start(on_terminal=True)
     printed = len(server.errors())
     with server.supervisor.failing(fault):
         server.use(server)
@@ -356,7 +359,7 @@ def top_screen(capture: Path, supervisor: Supervisor, program: Path, log: Path) 
         drawn, end = 0, time.monotonic() + _ANSWER_S
         while time.monotonic() < end and server.process and server.process.poll() is None:
             os.write(server.terminal, b"s")  # sorts by another column, which is drawn
-            drawn += bool(server.look(0.3))
+            drawn += bool(server.look(0.2))
             if drawn > 3:  # the first may be the end of a screen
                 return ""
         return "nothing is drawn"
