@@ -153,6 +153,12 @@ class Supervisor:
         return {self._names.get(n, str(n)): count for n, count in enumerate(counts) if count}
 
 
+def may_supervise(program: Path, control: Path) -> bool:
+    """Whether this system lets a process decide about system calls of another; sandboxes may not."""
+    Supervisor(control)
+    return subprocess.run([program, control, "true"], check=False).returncode == 0
+
+
 def get(url: str, limit_s: float = _ANSWER_S) -> tuple[int, bytes]:
     """Status and body of an answer; status 0 where there is none."""
     try:
