@@ -15,7 +15,7 @@ from tests.support.writer import SyntheticSpec, synthetic
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("", None), ("4096", 4096), ("64K", 64 << 10), ("1.5G", 3 << 29), ("8M", 8 << 20)],
+    [("", None), ("4096", 4096), ("64K", 64 << 10), ("1.5G", 3 << 29), ("8MiB", 8 << 20)],
 )
 def test_sizes(text: str, expected: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, text)
@@ -23,7 +23,7 @@ def test_sizes(text: str, expected: int | None, monkeypatch: pytest.MonkeyPatch)
     assert database_limit_bytes() == (None if expected is None else expected // 2)
 
 
-@pytest.mark.parametrize("text", ["much", "-1", "0", "8GB", "8 G", "1e9"])
+@pytest.mark.parametrize("text", ["much", "-1", "0", "8GX", "8 G", "1e9"])
 def test_what_is_no_size(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(UsageError, match="is no size"):
