@@ -22,17 +22,10 @@ from typing import Any
 from benchmarks.loads import scratch
 from benchmarks.results import publish, table
 from tests.support.waiting import eventually
-from tests.support.writer import SyntheticSpec, Work, synthetic
+from tests.support.writer import ALL_KINDS_OF_WORK, SyntheticSpec, synthetic
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "srun")
 _NODES, _WORKERS, _START_S = 2, 2, 120
-_MIX = (
-    Work(weight=3),
-    Work("Broadcast", 1024, root=1),
-    Work("Reduce", 1024, root=1),
-    Work("AllGather", 4096, algo="TREE"),
-    Work("SendRecv", 2048),
-)
 
 
 def _configuration(folder: Path) -> str:
@@ -118,7 +111,8 @@ def write_capture(path: Path) -> None:
     """Two attempts on two nodes, all sorts of calls, a missing process and a killed one."""
     groups = ((0, 1, 2, 3), (4, 5, 6, 7), tuple(range(8)))
     spec = SyntheticSpec(
-        processes=8, operations=2000, ranks_per_node=4, communicators=groups, mix=_MIX, attempts=2,
+        processes=8, operations=2000, ranks_per_node=4, communicators=groups,
+        mix=ALL_KINDS_OF_WORK, attempts=2,
         missing=frozenset({5}), killed=frozenset({2}),
     )  # fmt: skip
     synthetic(path, spec)

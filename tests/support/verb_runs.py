@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import ncclscope
 from ncclscope.cli import main
@@ -191,3 +192,11 @@ def _run_verb(words: Sequence[str]) -> int:
     except BaseException:
         sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
         return 1
+
+
+def errors_of(*words: str | Path, code: int = 2) -> str:
+    """What a verb prints on stderr; it must end with this code, and well."""
+    run = run_verb([str(word) for word in words], 60)
+    assert run.code == code, run
+    assert not run.problem, run
+    return run.errors

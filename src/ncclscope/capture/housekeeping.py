@@ -18,6 +18,7 @@ from ncclscope.errors import FormatError, UsageError
 from ncclscope.launchers import JOB_VARIABLES, RECORDED
 from ncclscope.regular_files import open_binary
 
+DECODED_MANIFEST = "decoded.json"  # of a process: its decoded files are whole
 SILENCE_S = 10.0  # a process that has not written its live page for longer does not run
 _KEPT_BY_READERS = ("model", ".model-", "timeline")  # folders that readers make in a capture
 _SAMPLES = b'{"ncclscope":"system"'  # how a file of a sampler begins
@@ -139,7 +140,7 @@ def process_folders(capture: Path) -> list[Path]:
 def processes_without_log(capture: Path) -> int:
     """How many processes have decoded files only: `decode --remove-raw` removed their logs."""
     return sum(
-        (folder / "decoded.json").exists() and not any(folder.glob("log.*"))
+        (folder / DECODED_MANIFEST).exists() and not any(folder.glob("log.*"))
         for folder in process_folders(capture)
     )
 

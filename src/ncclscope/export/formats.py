@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from ncclscope.export.result import ExportResult
 
-Write = Callable[
-    ..., ExportResult
-]  # (model, selection, path, progress=…, and the format's options)
+# (model, selection, path, progress=…, and the format's options)
+Write = Callable[..., ExportResult]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from shlex import quote
 
 from ncclscope.diagnose.comparison import SLOWER
 from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
+from ncclscope.diagnose.rules import slow_link
 from ncclscope.history.difference import (
     LAST_EQUAL,
     WAITING,
@@ -18,7 +19,7 @@ from ncclscope.history.difference import (
     earlier_jobs,
 )
 from ncclscope.history.late_hosts import HostRecord, host_records, origin_hosts
-from ncclscope.history.slow_links import SLOW, LinkRecord, slow_links
+from ncclscope.history.slow_links import LinkRecord, slow_links
 from ncclscope.history.tables import JobSums
 from ncclscope.humanize import duration, percent, plural, printable
 
@@ -173,7 +174,7 @@ def _slow_link(
     command = f"ncclscope history trend {quote(str(directory))} --link {' '.join(map(quote, ends))}"
     return Finding(
         FAMILY,
-        WARNING if slowness >= SLOW else INFO,
+        WARNING if slowness >= slow_link.SLOWER else INFO,
         f"the link from {printable(ends[0])} to {printable(ends[1])} is slow again and again: in "
         f"{record.slow_in:,} of {plural(record.jobs, 'earlier job')}, where chance gives "
         f"{record.expected:.1f}; transfers take {slowness:.2f} times those of the median link in "

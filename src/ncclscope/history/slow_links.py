@@ -7,19 +7,18 @@ ranks cannot be told from what these ranks do; readers are told so.
 
 from dataclasses import dataclass
 
+from ncclscope.diagnose.rules.slow_link import LEAST_OPERATIONS, SLOWER
 from ncclscope.history.late_hosts import LEAST_JOBS, MOST_CHANCE, TIMES_CHANCE, tail_bound
 from ncclscope.history.reader import History
 from ncclscope.history.tables import LINKS
 
-SLOW = 1.5  # times the median link, as in diagnose/rules/slow_link.py
-_LEAST_OPERATIONS = 10  # of a link in a job, as there
 _LEAST_LINKS = 5  # of a job: with fewer, most of them may be slow
 
 _QUERY = f"""
 , links as (
-  select source, destination, slowness, slowness >= {SLOW} as is_slow,
-         count(*) over job as links, avg((slowness >= {SLOW})::int) over job as chance
-  from rows where operations >= {_LEAST_OPERATIONS}
+  select source, destination, slowness, slowness >= {SLOWER} as is_slow,
+         count(*) over job as links, avg((slowness >= {SLOWER})::int) over job as chance
+  from rows where operations >= {LEAST_OPERATIONS}
   window job as (partition by name)
 )
 select source, destination, count(*), sum(is_slow::int), sum(chance), median(slowness)

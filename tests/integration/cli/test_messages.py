@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.verb_runs import run_verb
+from tests.support.verb_runs import errors_of, run_verb
 from tests.support.writer import SyntheticSpec, synthetic
 
 
@@ -20,42 +20,35 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def said(*words: str | Path, code: int = 2) -> str:
-    run = run_verb([str(word) for word in words], 60)
-    assert run.code == code, run
-    assert not run.problem, run
-    return run.errors
-
-
 def test_ranks_that_do_not_exist_are_refused(capture: Path, tmp_path: Path) -> None:
     for words in (["report", capture], ["export", capture, "-o", tmp_path / "x.csv"]):
-        assert "cannot select rank 9" in said(*words, "--rank", "9")
-        assert "There are ranks 0-2" in said(*words, "--rank", "9")
-    assert "No" not in said("report", capture, "--rank", "0,2", code=0)
+        assert "cannot select rank 9" in errors_of(*words, "--rank", "9")
+        assert "There are ranks 0-2" in errors_of(*words, "--rank", "9")
+    assert "No" not in errors_of("report", capture, "--rank", "0,2", code=0)
     assert not (tmp_path / "x.csv").exists()
 
 
 def test_files_that_are_something_else_say_how_to_go_on(capture: Path, tmp_path: Path) -> None:
     archive = tmp_path / "p.tar.gz"
-    said("pack", capture, "-o", archive, code=0)
-    assert f"tar xzf {archive}" in said("report", archive)
+    errors_of("pack", capture, "-o", archive, code=0)
+    assert f"tar xzf {archive}" in errors_of("report", archive)
     (tmp_path / "dumps").mkdir()
     (tmp_path / "dumps" / "nccl_trace_rank_0").write_bytes(b"x")
-    assert "ncclscope import" in said("report", tmp_path / "dumps")
-    assert "ends in .tar.gz" in said("pack", capture, "-o", tmp_path / "x.zip")
+    assert "ncclscope import" in errors_of("report", tmp_path / "dumps")
+    assert "ends in .tar.gz" in errors_of("pack", capture, "-o", tmp_path / "x.zip")
 
 
 def test_misspelled_words_are_answered_by_the_right_usage(capture: Path) -> None:
-    assert "Did you mean `ncclscope report`" in said("reprot")
-    wrong = said("diagnose", capture, "--basline", "x")
+    assert "Did you mean `ncclscope report`" in errors_of("reprot")
+    wrong = errors_of("diagnose", capture, "--basline", "x")
     assert wrong.startswith("usage: ncclscope diagnose")
     assert "did you mean --baseline" in wrong
-    assert "cannot understand --last 2x" in said("report", capture, "--last", "2x")
-    assert "cannot watch every 0 s" in said("status", capture, "--watch", "0")
-    assert ".perfetto" in said("export", capture, "-o", "x.foo")
-    assert "without --follow" in said("export", capture, "-o", "x.csv", "--rotate", "1M")
-    assert "no such directory" in said("salvage", capture.parent / "nosuch")
-    assert said("dump", capture, "--event", "coll", code=0)
+    assert "cannot understand --last 2x" in errors_of("report", capture, "--last", "2x")
+    assert "cannot watch every 0 s" in errors_of("status", capture, "--watch", "0")
+    assert ".perfetto" in errors_of("export", capture, "-o", "x.foo")
+    assert "without --follow" in errors_of("export", capture, "-o", "x.csv", "--rotate", "1M")
+    assert "no such directory" in errors_of("salvage", capture.parent / "nosuch")
+    assert errors_of("dump", capture, "--event", "coll", code=0)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
@@ -78,8 +71,8 @@ def test_prune_leaves_what_ncclscope_did_not_write(tmp_path: Path) -> None:
     (capture / "train.py").write_text("mine")
     (capture / "model").mkdir()
     (capture / "model" / "weights.bin").write_text("mine")
-    said("report", capture, code=0)
-    said("prune", tmp_path, "--keep", "0", code=0)
+    errors_of("report", capture, code=0)
+    errors_of("prune", tmp_path, "--keep", "0", code=0)
     left = sorted(str(path.relative_to(capture)) for path in capture.rglob("*"))
     assert left == ["model", "model/weights.bin", "train.py"]
 
@@ -88,11 +81,11 @@ def test_a_part_of_a_timeline_in_a_file(capture: Path, tmp_path: Path) -> None:
     sizes = {}
     for name, words in {"all": [], "rank": ["--rank", "1"], "last": ["--last", "1ms"]}.items():
         page = tmp_path / f"{name}.html"
-        said("timeline", capture, "--html", page, *words, code=0)
+        errors_of("timeline", capture, "--html", page, *words, code=0)
         sizes[name] = page.stat().st_size
     assert sizes["last"] < sizes["all"]
     assert sizes["rank"] < sizes["all"]
-    assert "--html FILE and --perfetto" in said("timeline", capture, "--last", "1ms")
+    assert "--html FILE and --perfetto" in errors_of("timeline", capture, "--last", "1ms")
 
 
 def test_an_interrupt_ends_quietly(capture: Path, tmp_path: Path) -> None:
@@ -116,5 +109,5 @@ def test_dump_names_states(capture: Path) -> None:
 
 
 def test_serve_says_whose_processes_it_leaves_out(capture: Path) -> None:
-    errors = said("serve", capture, "--once", code=0)
+    errors = errors_of("serve", capture, "--once", code=0)
     assert "no process of this host is in there, but of node0: --all-hosts serves them" in errors

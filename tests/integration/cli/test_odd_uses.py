@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.verb_runs import run_verb
+from tests.support.verb_runs import errors_of
 from tests.support.writer import SyntheticSpec, synthetic
 
 
@@ -16,13 +16,6 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("odd") / "c"
     synthetic(path, SyntheticSpec(processes=2, operations=5))
     return path
-
-
-def said(*words: str | Path, code: int = 2) -> str:
-    run = run_verb([str(word) for word in words], 60)
-    assert run.code == code, run
-    assert not run.problem, run
-    return run.errors
 
 
 def in_shell(redirection: str, *words: str | Path, **variables: str) -> "subprocess.Popen[str]":
@@ -53,34 +46,34 @@ def test_closed_streams(capture: Path, tmp_path: Path) -> None:
 
 def test_names_that_are_hardly_names(capture: Path, tmp_path: Path) -> None:
     for name in ("\udcff.csv", "n" * 250 + ".csv", "new\nline.csv"):
-        said("export", capture, "-o", tmp_path / name, code=0)
+        errors_of("export", capture, "-o", tmp_path / name, code=0)
         assert (tmp_path / name).is_file()
     (tmp_path / "\udcff").mkdir()
-    assert "it is not UTF-8" in said("export", capture, "-o", tmp_path / "\udcff/x.csv")
+    assert "it is not UTF-8" in errors_of("export", capture, "-o", tmp_path / "\udcff/x.csv")
     assert not list((tmp_path / "\udcff").iterdir())
-    assert "nothing to run" in said("run", "--", "")
+    assert "nothing to run" in errors_of("run", "--", "")
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    assert "Too many levels" in said("report", tmp_path / "a", code=1)
-    assert "cannot record into" in said("run", "-o", tmp_path / "a/x", "--", "true", code=0)
+    assert "Too many levels" in errors_of("report", tmp_path / "a", code=1)
+    assert "cannot record into" in errors_of("run", "-o", tmp_path / "a/x", "--", "true", code=0)
 
 
 def test_numbers_without_measure(capture: Path) -> None:
-    said("report", capture, "--last", "9" * 400 + "d", code=0)
-    said("report", capture, "--until", "9999-12-31T23:59:59", code=0)
-    assert "cannot understand" in said("report", capture, "--since", "0001-01-01T00:00:00")
-    assert "nothing lies within --last 0s" in said("report", capture, "--last", "0s")
+    errors_of("report", capture, "--last", "9" * 400 + "d", code=0)
+    errors_of("report", capture, "--until", "9999-12-31T23:59:59", code=0)
+    assert "cannot understand" in errors_of("report", capture, "--since", "0001-01-01T00:00:00")
+    assert "nothing lies within --last 0s" in errors_of("report", capture, "--last", "0s")
     for interval in ("nan", "inf", "1e300"):
         for verb in ("serve", "top"):
-            assert "at most a day" in said(verb, capture, "--interval", interval)
-    assert "no address is given" in said("serve", capture, "--host", "")
+            assert "at most a day" in errors_of(verb, capture, "--interval", interval)
+    assert "no address is given" in errors_of("serve", capture, "--host", "")
 
 
 def test_prune_leaves_captures_that_are_only_linked_to(tmp_path: Path) -> None:
     synthetic(tmp_path / "archive" / "baseline", SyntheticSpec(processes=1, operations=1))
     synthetic(tmp_path / "captures" / "c", SyntheticSpec(processes=1, operations=1))
     (tmp_path / "captures" / "linked").symlink_to(tmp_path / "archive" / "baseline")
-    said("prune", tmp_path / "captures", "--keep", "0", code=0)
+    errors_of("prune", tmp_path / "captures", "--keep", "0", code=0)
     assert not (tmp_path / "captures" / "c").exists()
     assert list((tmp_path / "archive" / "baseline").glob("*/meta"))
 
@@ -89,7 +82,7 @@ def test_prune_leaves_links_beside_other_files(tmp_path: Path) -> None:
     synthetic(tmp_path / "c", SyntheticSpec(processes=1, operations=1))
     (tmp_path / "c" / "train.py").write_text("mine")
     (tmp_path / "c" / "data").symlink_to("/tmp")
-    said("prune", tmp_path / "c", "--keep", "0", code=0)
+    errors_of("prune", tmp_path / "c", "--keep", "0", code=0)
     assert {path.name for path in (tmp_path / "c").iterdir()} == {"train.py", "data"}
 
 
@@ -101,12 +94,12 @@ def test_prune_leaves_what_a_newer_release_writes(tmp_path: Path) -> None:
     data[10:12] = (99).to_bytes(2, "little")  # the format's major version
     for path in (meta, live):
         path.write_bytes(data)
-    said("prune", tmp_path / "c", "--keep", "0", code=0)
+    errors_of("prune", tmp_path / "c", "--keep", "0", code=0)
     assert live.exists()
     os.utime(live, (0, 0))  # its job is over
-    said("prune", tmp_path / "c", "--keep", "0", code=0)
+    errors_of("prune", tmp_path / "c", "--keep", "0", code=0)
     assert not (tmp_path / "c").exists()
 
 
 def test_serve_says_that_no_job_runs(capture: Path) -> None:
-    assert "no job runs there" in said("serve", capture, "--once", "--all-hosts", code=0)
+    assert "no job runs there" in errors_of("serve", capture, "--once", "--all-hosts", code=0)

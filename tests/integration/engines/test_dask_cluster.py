@@ -20,24 +20,17 @@ from ncclscope.model.build import open_model
 from ncclscope.model.model import Progress
 from tests.support.paths import ROOT
 from tests.support.player import TRANSCRIPTS
-from tests.support.writer import SyntheticSpec, Work, from_transcript, synthetic
+from tests.support.writer import ALL_KINDS_OF_WORK, SyntheticSpec, from_transcript, synthetic
 
 distributed = pytest.importorskip("distributed")
-
-_MIX = (
-    Work(weight=3),
-    Work("Broadcast", 1024, root=1),
-    Work("Reduce", 1024, root=1),
-    Work("AllGather", 4096, algo="TREE"),
-    Work("SendRecv", 2048),
-)
 
 
 def _attempts(capture: Path) -> None:
     """Two attempts on two nodes, all sorts of calls, a process that is missing, and a killed one."""
     groups = ((0, 1, 2, 3), (4, 5, 6, 7), tuple(range(8)))
     spec = SyntheticSpec(
-        processes=8, operations=60, ranks_per_node=4, communicators=groups, mix=_MIX, attempts=2,
+        processes=8, operations=60, ranks_per_node=4, communicators=groups,
+        mix=ALL_KINDS_OF_WORK, attempts=2,
         missing=frozenset({5}), killed=frozenset({2}),
     )  # fmt: skip
     synthetic(capture, spec)

@@ -17,7 +17,7 @@ from ncclscope.model.build import open_model
 from ncclscope.model.decode_capture import decode_capture
 from ncclscope.model.detail_schema import DETAILS
 from ncclscope.model.detail_tables import details_of
-from ncclscope.model.store.decoded_files import MANIFEST, log_is_incomplete, process_of
+from ncclscope.model.store.decoded_files import DECODED_MANIFEST, log_is_incomplete, process_of
 from tests.support.player import TRANSCRIPTS
 from tests.support.writer import SyntheticSpec, Work, from_transcript, synthetic
 
@@ -160,7 +160,7 @@ def decoded(decoded_once: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(decoded_once, tmp_path / "capture"))
 
 
-@pytest.mark.parametrize("name", [MANIFEST, "decoded.operations.parquet"])
+@pytest.mark.parametrize("name", [DECODED_MANIFEST, "decoded.operations.parquet"])
 @pytest.mark.parametrize("damage", ["cut", "flipped"])
 def test_damaged_files_are_named_and_the_rest_is_read(
     name: str, damage: str, decoded: Path

@@ -28,6 +28,15 @@ class Work:
     weight: float = 1.0
 
 
+ALL_KINDS_OF_WORK = (
+    Work(weight=3),
+    Work("Broadcast", 1024, root=1),
+    Work("Reduce", 1024, root=1),
+    Work("AllGather", 4096, algo="TREE"),
+    Work("SendRecv", 2048),
+)
+
+
 @dataclass(frozen=True)
 class Straggler:
     """A rank whose calls come late; without a rank, another one each time."""

@@ -17,13 +17,13 @@ from ncclscope.diagnose.finding import CRITICAL, WARNING, Evidence, Finding
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent, ranks_in_words
 
-_SLOWER = 1.5  # times the median link
+SLOWER = 1.5  # times the median link
 _SLOWER_OF_FEW = 2.5  # without many peers to compare with
 _MANY_LINKS = 5
 _LEAST_PEERS = 3  # of two links one is always the slower one
 _TIMES_NOISE = 6.0
 _NOISE_FLOOR = 0.05
-_LEAST_OPERATIONS = 10  # of a link
+LEAST_OPERATIONS = 10  # of a link
 _LOST_SHARE = 0.01
 _GRAVE_SHARE = 0.25
 _MOST = 6  # findings
@@ -40,14 +40,14 @@ def find(context: RuleContext) -> list[Finding]:
 
 def _by_transfers(context: RuleContext) -> list[Finding]:
     steps = proxy_step_transfers(context.run)
-    if steps is not None and len(steps.operation) >= _LEAST_OPERATIONS:
+    if steps is not None and len(steps.operation) >= LEAST_OPERATIONS:
         findings = _link_findings(context, link_times(steps, context.run.node_of), _PROXY_STEPS)
         if findings:
             return findings
     if context.waiting is None:
         return []
     sends = p2p_transfers(context.waiting)
-    if len(sends.operation) < _LEAST_OPERATIONS:
+    if len(sends.operation) < LEAST_OPERATIONS:
         return []
     return _link_findings(context, link_times(sends, context.run.node_of), _SENDS)
 
@@ -57,7 +57,7 @@ def _slow_links(links: Links) -> Bools:
     """Which links are far slower than others within nodes, or between nodes. Too few to compare
     with each other are compared with their own past.
     """
-    enough = links.operations >= _LEAST_OPERATIONS
+    enough = links.operations >= LEAST_OPERATIONS
     slow = np.zeros(len(links.operations), bool)
     for scope in (links.across_nodes, ~links.across_nodes):
         peers = enough & scope
@@ -67,7 +67,7 @@ def _slow_links(links: Links) -> Bools:
         few = peers.sum() < _MANY_LINKS
         usual = float(np.sort(links.slowness[peers])[(peers.sum() - 1) // 2])
         noise = 0.0 if few else max(robust_spread(links.slowness[peers]), _NOISE_FLOOR)
-        slow |= peers & (links.slowness > (_SLOWER_OF_FEW if few else _SLOWER) * usual)
+        slow |= peers & (links.slowness > (_SLOWER_OF_FEW if few else SLOWER) * usual)
         slow &= ~peers | (links.slowness > usual + _TIMES_NOISE * noise)
     return slow
 
@@ -139,9 +139,7 @@ def _evidence(context: RuleContext, links: Links, rows: list[int], what: str) ->
 
 
 def _slowness(links: Links, row: int) -> str:
-    peers = (links.operations >= _LEAST_OPERATIONS) & (
-        links.across_nodes == links.across_nodes[row]
-    )
+    peers = (links.operations >= LEAST_OPERATIONS) & (links.across_nodes == links.across_nodes[row])
     if peers.sum() < _LEAST_PEERS:
         return f"{links.past_slowness[row]:.3g} times as slow as it was when it was fast"
     return f"{links.slowness[row]:.3g} times as slow as its peers"

@@ -24,6 +24,7 @@ import numpy as np
 
 from ncclscope._version import __version__
 from ncclscope.capture.context_lines import read_context
+from ncclscope.capture.housekeeping import DECODED_MANIFEST
 from ncclscope.capture.process import open_process
 from ncclscope.errors import FormatError
 from ncclscope.model.process.communicators import LocalCommunicators
@@ -42,7 +43,6 @@ from ncclscope.model.schema import NONE, Columns
 from ncclscope.model.store.checksums import DamagedError, checksum, record_of, regular_size, texts
 from ncclscope.model.vocabulary import Vocabulary
 
-MANIFEST = "decoded.json"
 OPERATIONS, SENDS, RECEIVES, STEPS, PHASES = "operations", "sends", "receives", "steps", "phases"
 _ASIDE = "new.decoded."  # how names of files begin that are being written
 _VERSION = 1  # of the layout; readers know all up to their own
@@ -70,7 +70,7 @@ def log_is_incomplete(folder: Path) -> bool:
     """Whether decoded files have to be read: the folder has them, and lacks files of the log that
     they were made of.
     """
-    if not (folder / MANIFEST).exists():
+    if not (folder / DECODED_MANIFEST).exists():
         return False
     try:
         logs = _manifest(folder)["logs"]
@@ -111,7 +111,7 @@ def write_tables(
         **({} if context is None else {STEPS: context.steps, PHASES: context.phases}),
         **details,
     }
-    (folder / MANIFEST).unlink(missing_ok=True)  # it would not fit the new files
+    (folder / DECODED_MANIFEST).unlink(missing_ok=True)  # it would not fit the new files
     for leftover in folder.glob(f"{_ASIDE}*"):  # of a command that was killed
         leftover.unlink()
     with open_connection() as connection:
@@ -147,7 +147,7 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        aside.rename(folder / MANIFEST)
+        aside.rename(folder / DECODED_MANIFEST)
         _sync_directory(folder)
     except BaseException:
         aside.unlink(missing_ok=True)
@@ -208,12 +208,12 @@ def _digest(manifest: dict[str, Any]) -> str:
 
 # ---- reading ----
 def _manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
+    path = folder / DECODED_MANIFEST
     if regular_size(path) > _LARGEST_MANIFEST_BYTES:
-        raise DamagedError(MANIFEST)
+        raise DamagedError(DECODED_MANIFEST)
     manifest = json.loads(path.read_text())
     if not isinstance(manifest, dict) or manifest.pop("digest", "") != _digest(manifest):
-        raise DamagedError(MANIFEST)
+        raise DamagedError(DECODED_MANIFEST)
     if manifest["version"] > _VERSION:
         message = f"cannot read {folder}: ncclscope {manifest['ncclscope']} decoded it"
         raise FormatError(message, "Use that release or a newer one")
