@@ -77,7 +77,8 @@ def wire_times(run: Run, instances: SynchronizedInstances) -> WireTimes:
 def slowdowns(
     run: Run, instances: SynchronizedInstances, least_factor: float
 ) -> tuple[Slowdown, ...]:
-    """Changes of all communicators together, then of those between or within nodes, then of each.
+    """A time in which communicators were slower; then changes that last, of all communicators
+    together, then of those between or within nodes, then of each.
 
     Looking at many at once finds what noise hides in one. Which of them changed is asked
     afterwards; a communicator belongs to one slowdown only.
@@ -87,8 +88,8 @@ def slowdowns(
     nodes = run.model.tables["communicators"]["nodes"].tolist()
     across = [row for row in rows_of if nodes[row] > 1]
     within = [row for row in rows_of if nodes[row] <= 1]
-    slow: list[Slowdown] = []
-    explained: set[int] = set()
+    slow: list[Slowdown] = list(_episodes(times, rows_of, least_factor))
+    explained = {change.communicator for slowdown in slow for change in slowdown.changes}
     for pool in ([*rows_of], across, within, *([row] for row in rows_of)):
         open_ = [row for row in pool if row not in explained]
         first = _first_slow(times, [rows_of[row] for row in open_], least_factor)
@@ -103,8 +104,7 @@ def slowdowns(
             began_ns = at_ns - int(times.wire_ns[first])
             scope = _scope(times, rows_of, {c.communicator for c in slower}, at_ns, nodes)
             slow.append(Slowdown(began_ns, slower, scope))
-    unchanged = {row: rows for row, rows in rows_of.items() if row not in explained}
-    return (*slow, *_episodes(times, unchanged, least_factor))
+    return tuple(slow)
 
 
 def _episodes(

@@ -272,7 +272,11 @@ def score_capture(capture: Path, truth: Truth, ask_whatif: bool = True) -> Score
         if not right and not may_be_said(finding["family"], finding.get("ranks", ()), truth)
     ]
     failures += [f"false alarm: {_said(one)}" for one in alarms]
-    first = (bool(true_ones) and true_ones[0]) if must else None
+    # What is late by design may come before the planted fault.
+    judged = [
+        one for one, finding in zip(true_ones, problems, strict=True) if one or finding in alarms
+    ]
+    first = (bool(judged) and judged[0]) if must else None
     if first is False and named:
         failures.append("a planted fault is named, but not first")
     status_right = _status_right(status_code, status, truth)

@@ -15,6 +15,7 @@ from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.functions import ROOT_FIRST, waits_for
 
 # Shares of the run are shares of it without the start-up: the first minutes of a long job are
 # mostly start-up on record.
@@ -32,6 +33,8 @@ _MOST_KERNELS = 2_000_000  # of a run whose waiting is explained more than once
 _OFTEN = 5  # times: fewer are pauses
 LEAST_PAUSE = 0.01  # of the run: delays that are no habit and longer are pauses
 _DENSE = 0.12  # of the chances between the first and the last: fewer are pauses
+_MOSTLY_AS_ROOT = 0.8  # of the delays of a server
+_IRREGULAR = 1.5  # upper by lower quartile; of exponential gaps, 2
 _PAUSE = 10.0  # times what is typical
 _DEVIATIONS = 2.0  # of counts that chance alone makes
 _SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the median
@@ -52,6 +55,7 @@ class Delays:
     before: tuple[int, int]  # most often: code of the function that came late, and communicator
     first_ns: int
     last_ns: int
+    as_idle_root: bool = False  # before it sends to all others, each time by another length
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ def _with_predictions(waiting: Waiting, what_if: WhatIf, change: Change) -> Root
     if len(single) <= _MOST_ORDERED:
         last = [_gain_of_last(what_if, change, keep, own, together.run_then_ns) for own in single]
     else:
-        last = [own.times * own.typical_ns for own in delays]
+        last = [int(_excess_ns(waiting)[waiting.kernels.ranks == rank][0]) for rank in change.ranks]
         last += [max(own.run_now_ns - own.run_then_ns, 0) for own in alone[len(delays) :]]
     return RootCauses(delays, change.communicators, together, alone, tuple(last))
 
@@ -187,8 +191,7 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     taken = np.isin(kernels.ranks, change.ranks)
     own, steady = np.where(taken, 0, own), np.where(taken, 0, usual.steady_excess_ns)
     steady = np.where(steady >= _HABIT * left.steady_ns, steady, 0)
-    excess = left.excess_ns.reshape(-1, 3)[:, :2].sum(axis=1) * ~left.start_up
-    sums = np.bincount(kernels.rank, excess, minlength=len(kernels.ranks))
+    sums = _excess_ns(left)
     alike, more = standing_out(steady), standing_out(own)
     long = standing_out(np.where(taken, 0, sums))
     long &= sums >= _HABIT * left.steady_ns
@@ -205,6 +208,13 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
         ):
             late.append(rank)
     return late
+
+
+def _excess_ns(waiting: Waiting) -> Floats:
+    """By rank how much longer than usual its edges are, without the start-up."""
+    kernels = waiting.kernels
+    excess = waiting.excess_ns.reshape(-1, 3)[:, :2].sum(axis=1) * ~waiting.start_up
+    return np.bincount(kernels.rank, excess, minlength=len(kernels.ranks)).astype(np.float64)
 
 
 def _is_tied_loosely(waiting: Waiting) -> bool:
@@ -317,7 +327,20 @@ def delays_of(waiting: Waiting, rank: int, of_last_arrivals: bool = True) -> Del
         before=_most_often(kernels.function[late], kernels.communicator[late]),
         first_ns=int(times.min()),
         last_ns=int(times.max()),
+        as_idle_root=_is_idle_root(waiting, chosen),
     )
+
+
+def _is_idle_root(waiting: Waiting, events: Ints) -> bool:
+    """Whether delays come before a rank sends to all others, and their lengths vary as the gaps
+    between requests do: a server that has nothing to do is as late as a slow one.
+    """
+    run, rows = waiting.run, waiting.kernels.row[events // 3]
+    sends = np.array([waits_for(name) == ROOT_FIRST for name in run.model.words["function"]])
+    is_root = run.column("root", rows) == run.column("rank", rows)
+    as_root = float(np.mean(sends[run.column("function", rows)] & is_root))
+    low, high = np.quantile(waiting.excess_ns[events], (0.25, 0.75))
+    return bool(as_root > _MOSTLY_AS_ROOT and high > _IRREGULAR * low)
 
 
 def _by_kind(waiting: Waiting, events: Ints) -> dict[str, int]:

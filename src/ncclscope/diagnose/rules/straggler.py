@@ -236,9 +236,12 @@ def _rank_finding(context: RuleContext, delays: Delays, cost: str, share: float)
     name = context.run.model.communicator_names[delays.before[1]]
     phase, phase_evidence = _phase(context, rank)
     delays_share = delays.times * delays.typical_ns / context.run.span_ns
+    severity = _severity(context, share, delays_share)
+    if delays.as_idle_root:
+        severity, cost = INFO, f"it sends to all others, and may have had nothing to send; {cost}"
     return Finding(
         "straggler",
-        _severity(context, share, delays_share),
+        severity,
         f"rank {rank}{context.where(rank)} is late {delays.times:,} times"
         f"{_when(context, [delays])}, typically by "
         f"{duration(delays.typical_ns)}, mostly to {_before(context, delays)}{phase}; {cost}",
