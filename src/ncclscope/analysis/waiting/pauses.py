@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.root_causes import LEAST_PAUSE
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
-from ncclscope.arrays.types import Bools, Ints
+from ncclscope.arrays.types import Bools, Floats, Ints
 
 _LEAST_SHARE = 0.03  # of the run without its start-up, by all pauses of a rank
 _TIMES_NOISE = 4.0  # what is long on other ranks
@@ -74,31 +75,49 @@ def pauses_of(waiting: Waiting, what_if: WhatIf, without: tuple[int, ...]) -> tu
 def standstills_of(waiting: Waiting) -> Standstills | None:
     """When all ranks paused together; None where that costs no notable part of the run."""
     now = waiting.steady_ns
-    on_path = waiting.excess_on_path_ns.reshape(-1, 3)[:, :2].astype(np.float64)
-    on_path[waiting.start_up] = 0
-    rows, columns = np.nonzero(on_path > LEAST_PAUSE * now)
-    events = 3 * rows + columns
-    events = events[waiting.dependencies.edge[events] != _abi.EDGE_ROOT]
-    events = events[np.argsort(waiting.time_ns[events])]
-    events = events[_of_all_ranks(waiting, events)]
-    length = waiting.excess_ns[events].astype(np.int64)
+    path, beyond = waiting.path, _beyond_median(waiting).reshape(-1)
+    events = path.events
+    length = np.minimum(beyond[events], path.length_ns)
+    chosen = (length > LEAST_PAUSE * now) & ~waiting.start_up[events // 3]
+    chosen &= waiting.dependencies.edge[events] != _abi.EDGE_ROOT
+    events, length = events[chosen][::-1], length[chosen][::-1]
+    together = _of_all_ranks(waiting, events)
+    events, length = events[together], length[together].astype(np.int64)
     if length.sum() < _LEAST_SHARE * now:
         return None
     return Standstills(length, waiting.time_ns[events] - length)
 
 
+def _beyond_median(waiting: Waiting) -> Floats:
+    """By kernel and event how much longer the edge before it is than the median one of its
+    position, whatever it followed; transfers 0. What all ranks do now and then is usual in its way,
+    and still a pause.
+    """
+    position, positions = (
+        waiting.dependencies.position.astype(np.int64),
+        waiting.dependencies.positions,
+    )
+    length = waiting.dependencies.length_ns.reshape(-1, 3)
+    beyond = np.zeros(length.shape)
+    for event in (0, 1):
+        median = quantile_by_group(position, positions, length[:, event], 0.5)
+        beyond[:, event] = np.maximum(length[:, event] - median[position], 0.0)
+    return beyond
+
+
 def _of_all_ranks(waiting: Waiting, events: Ints) -> Bools:
     """Which of these pauses most other ranks had at the same time: who paused longest is chance."""
-    kernels = waiting.kernels
-    time = waiting.time_ns.reshape(-1, 3)[:, :2]
-    excess = waiting.excess_ns.reshape(-1, 3)[:, :2]
     together = np.zeros(len(events), bool)
+    if not len(events):
+        return together
+    kernels, beyond = waiting.kernels, _beyond_median(waiting)
+    time = waiting.time_ns.reshape(-1, 3)
     for place, event in enumerate(events.tolist()):
-        at, length = waiting.time_ns[event], waiting.excess_ns[event]
-        near = (np.abs(time - at) <= length) & (excess > 0)
+        at, length = time[event // 3, event % 3], beyond[event // 3, event % 3]
+        near = (np.abs(time - at) <= length) & (beyond > 0)
         rows = np.flatnonzero(near.any(axis=1))
         longest = np.zeros(len(kernels.ranks))
-        np.maximum.at(longest, kernels.rank[rows], (excess[rows] * near[rows]).max(axis=1))
+        np.maximum.at(longest, kernels.rank[rows], (beyond[rows] * near[rows]).max(axis=1))
         others = np.delete(longest, kernels.rank[event // 3])
         together[place] = np.median(others) >= _SAME_TIME * length
     return together
