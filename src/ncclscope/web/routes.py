@@ -10,9 +10,10 @@ import numpy as np
 
 from ncclscope.http.server import Query, RequestError, Response
 from ncclscope.model.model import windows_by_process
-from ncclscope.web.bar_details import Json, Lookup, bar_json
+from ncclscope.web.bar_details import Json, bar_json
 from ncclscope.web.bars import Bars, select_bars
 from ncclscope.web.kinds import COUNTER, OPERATION, PART, WITH_FUNCTION
+from ncclscope.web.lookup import Lookup
 from ncclscope.web.marks import marks_json
 from ncclscope.web.operation_rows import Filter, filter_operations
 from ncclscope.web.queries import highlights, overview
