@@ -191,7 +191,7 @@ def _write_groups(recorder, torch):
 
 
 def _looker(recorder, torch):
-    """A function that looks at the job's models, some steps into the job, and returns after how many
+    """A function that looks at the job's models, some steps into the job. It returns after how many
     backward passes to call it again; 0: never.
     """
     waits = iter(_LOOK_AGAIN_AFTER)
@@ -209,7 +209,7 @@ def _looker(recorder, torch):
 
 
 def _look_at_models(recorder, torch):
-    """Writes parameters, DistributedDataParallel's buckets, blocks; returns models whose buckets may
+    """Writes parameters, DistributedDataParallel's buckets, blocks. Returns models whose buckets may
     change.
     """
     import weakref
