@@ -196,6 +196,14 @@ class Capture:
         return self.table("pairs")
 
     @property
+    def stacks(self) -> Relation:
+        """One row for each operation whose call stack is known: imports of Flight Recorder dumps.
+
+        Other captures have no rows.
+        """
+        return self.table("stacks")
+
+    @property
     def realtime_offset_ns(self) -> int:
         """What to add to a time to have ns since 1970."""
         return self.model.realtime_offset_ns
