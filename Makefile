@@ -46,7 +46,7 @@ wheel: $(VENV)/installed  ## build sdist and wheels for x86_64 and aarch64, glib
 
 docs: $(VENV)/bin/python  ## build the documentation site into build/site; broken links are errors
 	@$(BIN)/python -m pip install -q --group docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q
 
 release: $(VENV)/bin/python  ## build sdist and wheels, check them, try them in clean environments of each Python here
 	@$(BIN)/python -m pip install -q --group release

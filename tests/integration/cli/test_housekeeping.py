@@ -53,7 +53,7 @@ def test_ls(tmp_path: Path) -> None:
     assert by_name["second"]["state"] == "ended abruptly"
     assert by_name["second"]["ranks"] == [3]
     assert by_name["third"]["state"] == "running"
-    assert all(row["bytes"] > 1000 for row in listed)
+    assert all(row["total_bytes"] > 1000 for row in listed)
     assert "1 on 1 host" in printed.stdout
     assert ncclscope("ls", tmp_path / "nothing").returncode == 2
 

@@ -9,7 +9,7 @@ import yaml
 from ncclscope.cli.dashboards import FOLDER
 from tests.support.paths import ROOT
 from tests.support.player import ncclscope
-from tools import release, site_links
+from tools import addresses, release, site_links
 
 VERSION = release.version()
 CHART = ROOT / "charts" / "ncclscope"
@@ -78,7 +78,7 @@ def test_readme_has_absolute_links_on_an_index() -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", text)
     assert len(links) > 30
     assert all(link.startswith(("https://", "#")) for link in links)
-    assert f"{release.repository()}/blob/v1.0/docs/verbs/run.md" in links
+    assert f"{addresses.setting('Repository')}/blob/v1.0/docs/verbs/run.md" in links
 
 
 def test_the_site_lists_pages_that_there_are() -> None:
@@ -87,9 +87,14 @@ def test_the_site_lists_pages_that_there_are() -> None:
     pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
     assert len(listed) > 50  # pages that it does not list are built, and README.md has them all
     assert set(listed) <= set(pages)
-    address = re.search(r"^repo_url: (.*)$", text, re.M)
-    assert address
-    assert address[1] == release.repository()
+    assert "https://" not in text, "its addresses come from pyproject.toml"
+    settings = site_links.on_config({})
+    assert settings["repo_url"] == addresses.setting("Repository")
+
+
+def test_addresses_have_one_setting() -> None:
+    for file, text in addresses.files().items():
+        assert file.read_text() == text, "run `python -m tools.addresses`"
 
 
 def test_links_out_of_the_docs_lead_to_the_repository() -> None:

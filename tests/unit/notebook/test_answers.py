@@ -57,11 +57,11 @@ def test_answers_have_objects_and_frames(capture: Capture) -> None:
     assert straggler.ranks == (2,)
     report = capture.report()
     ranks = report.table("ranks")
-    assert ranks.order("caused_wait_us desc").fetchall()[0][0] == 2
+    assert ranks.order("caused_wait_ns desc").fetchall()[0][0] == 2
     assert report.to_pandas("ranks")["rank"].tolist()[0] == 2
     assert report.to_polars("ranks").rows() == ranks.fetchall()
     assert report.to_arrow("operations").num_rows == len(report.groups)
-    assert "duration_us_median" in report.table("operations").columns
+    assert "duration_ns_median" in report.table("operations").columns
     assert not capture.status().hung
     assert capture.whatif(without_rank=2).gained_share > 0.1
     with pytest.raises(UsageError, match=r"there is no table nonsense .* It has .*ranks"):

@@ -2,6 +2,8 @@
 
 import argparse
 
+from ncclscope.cli.arguments.json_output import add_json_argument
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which capture, and what is changed; options may be repeated."""
@@ -24,4 +26,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--free", action="append", default=[], metavar="NAME",
         help="transfers of communicators that take no time",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/whatif.md")
+    add_json_argument(parser)
