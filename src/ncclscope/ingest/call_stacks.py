@@ -7,6 +7,8 @@ Only Flight Recorder's dumps have them. A stack is a text, the innermost frame f
 
 Many calls share one, so each text is kept once while files are read; Parquet's dictionaries do the
 same on disk.
+
+DuckDB is imported late: `diagnose` needs numpy alone, as long as there are no stacks.
 """
 
 import json
@@ -14,13 +16,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import duckdb
 import numpy as np
 
 from ncclscope.capture.reader import DATASET_FILE
 from ncclscope.errors import FormatError
 from ncclscope.humanize import printable
-from ncclscope.model.sql_views import copy_to_file, literal, open_connection
 
 TABLE = "stacks"
 COLUMNS = (
@@ -65,6 +65,8 @@ class CallStacks:
         """Writes the table into a dataset, whose operations are sorted by process; nothing where no
         operation has a stack.
         """
+        from ncclscope.model.sql_views import copy_to_file, literal, open_connection
+
         if not self._rows:
             return
         processes = sorted(self._operations)
@@ -89,6 +91,8 @@ class CallStacks:
 
 def stacks_query(path: Path) -> str | None:
     """A query for the stacks of a dataset; None where it has none."""
+    from ncclscope.model.sql_views import literal
+
     files = sorted(file for file in (path / TABLE).glob("*.parquet") if file.is_file())
     listed = ", ".join(literal(str(file)) for file in files)
     shown = ", ".join(f"cast({name} as {kind}) as {name}" for name, kind, _ in COLUMNS)
@@ -97,8 +101,15 @@ def stacks_query(path: Path) -> str | None:
 
 def stacks_of(path: Path, operations: Iterable[int]) -> Mapping[int, str]:
     """The stacks of some operations of a dataset, by row."""
-    query, rows = stacks_query(path), sorted(set(operations))
-    if query is None or not rows:
+    rows = sorted(set(operations))
+    if not rows or not (path / TABLE).is_dir():
+        return {}
+    import duckdb
+
+    from ncclscope.model.sql_views import open_connection
+
+    query = stacks_query(path)
+    if query is None:
         return {}
     listed = ", ".join(map(str, rows))
     try:

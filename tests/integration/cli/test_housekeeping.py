@@ -43,10 +43,10 @@ def test_ls(tmp_path: Path) -> None:
     ) as running:
         folder_of(tmp_path / "third")
         printed = ncclscope("ls", tmp_path)
-        listed = json.loads(ncclscope("ls", "--json", tmp_path).stdout)
+        listed = json.loads(ncclscope("ls", "--json", tmp_path).stdout)["captures"]
         running.kill()
     assert printed.returncode == 0, printed.stderr
-    by_name = {Path(row["path"]).name: row for row in listed}
+    by_name = {Path(row["capture"]).name: row for row in listed}
     assert by_name["first"]["state"] == "ended"
     assert by_name["first"]["job"] == "4711"
     assert by_name["first"]["modes"] == ["profile"]

@@ -1,9 +1,12 @@
 """What is made for others: metadata, chart, image, workflows, the page of the index, the site."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from ncclscope.cli.dashboards import FOLDER
@@ -57,6 +60,30 @@ def test_the_chart_is_what_it_should_be() -> None:
     assert monitor["spec"]["podMetricsEndpoints"][0]["port"] == "nccl-metrics"
     daemons = rendered(CHART / "templates" / "daemonset.yaml", values)
     assert len(daemons["spec"]["template"]["spec"]["containers"]) == 1
+
+
+def test_helm_itself_takes_the_chart(tmp_path: Path) -> None:
+    """Linted, rendered, and held against the API's own schemas."""
+    binaries = Path(sys.executable).parent
+    if not (binaries / "helm").exists():
+        pytest.skip("Helm is not installed")
+
+    def printed(*words: str | Path) -> str:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    printed(binaries / "helm", "lint", "--strict", CHART)
+    for number, settings in enumerate(("port=9999", "podMonitor.enabled=true,prune.enabled=false")):
+        text = printed(binaries / "helm", "template", "scope", CHART, "--set", settings)
+        values = yaml.safe_load((CHART / "values.yaml").read_text())
+        daemons = next(d for d in yaml.safe_load_all(text) if d["kind"] == "DaemonSet")
+        if not number:
+            values["port"] = 9999
+            assert daemons == rendered(CHART / "templates" / "daemonset.yaml", values)
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(text)
+        printed(binaries / "kubernetes-validate", "--strict", file)
 
 
 def test_versions_are_the_same_everywhere() -> None:

@@ -5,7 +5,7 @@ import argparse
 from ncclscope.cli.arguments.engine import add_engine_argument
 from ncclscope.cli.arguments.json_output import add_json_argument
 from ncclscope.cli.arguments.selection import add_time_arguments, join_negative_times
-from ncclscope.diagnose.finding import SEVERITIES
+from ncclscope.diagnose import SEVERITIES
 
 preprocess_argv = join_negative_times
 
