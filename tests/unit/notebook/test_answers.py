@@ -42,6 +42,8 @@ def test_answers_are_what_the_verbs_print(capture: Capture, tmp_path: Path) -> N
         (["diagnose"], capture.diagnose()),
         (["status"], capture.status()),
         (["whatif", "--without", "rank", "2"], capture.whatif(without_rank=2)),
+        (["whatif", "--free", "dp", "--last", "400ms"], capture.whatif(free="dp", since=-0.4)),
+        (["diagnose", "--since", "0.1", "--until", "0.5"], capture.diagnose(since=0.1, until=0.5)),
     ):
         printed = command(words[0], capture.path, *words[1:], "--json").stdout
         assert json.loads(answer.to_json()) == json.loads(printed) == dict(answer), words
