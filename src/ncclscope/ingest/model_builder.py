@@ -11,6 +11,7 @@ import numpy as np
 
 from ncclscope.arrays.types import Ints
 from ncclscope.humanize import plural
+from ncclscope.ingest.call_stacks import CallStacks
 from ncclscope.ingest.records import (
     Format,
     ImportReport,
@@ -58,8 +59,8 @@ Values = Mapping[str, int | str]
 class ImportBuilder:
     """A model that is being made of records, in a temporary folder."""
 
-    def __init__(self, folder: Path, form: Format) -> None:
-        self._folder, self._form = folder, form
+    def __init__(self, folder: Path, form: Format, stacks: CallStacks) -> None:
+        self._folder, self._form, self._stacks = folder, form, stacks
         self._writer = Writer(folder)
         self._words = Vocabulary()
         self._registry = ImportRegistry(form.name)
@@ -100,6 +101,7 @@ class ImportBuilder:
                 key = (*key, int(values["form"] == "send"), int(values.get("peer", NONE)))
             values["call_order"] = self._orders[key]
             self._orders[key] += 1
+        self._stacks.add(process, operation.stack)
         rows = self._rows.setdefault(process, [])
         rows.append(values)
         self._held += 1

@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Mapping
 
 from ncclscope.errors import UsageError
-from ncclscope.launch.environment import TORCH_LEVELS, Settings
+from ncclscope.launch.environment import Settings
+from ncclscope.launch.setting_names import GPU_TIMINGS, TORCH_LEVELS
 from ncclscope.nccl.events import MODES, NEWEST_INTERFACE, events_of
 
-GPU_TIMINGS = ("auto", "kernel", "sampled", "off")
 _SIZE = re.compile(r"\s*\d+(\.\d*)?([eE]\d+)?[KMGkmg]?")
 _MASK = re.compile(r"0[xX][0-9a-fA-F]+|0|[1-9]\d*")
 _ALL_EVENTS = events_of(NEWEST_INTERFACE)
