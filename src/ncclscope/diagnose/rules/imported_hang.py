@@ -59,11 +59,13 @@ def _finding(model: Model, communicator: int, first: int) -> Finding:
         CRITICAL,
         f"hang in {what}: {what_happened}; {ranks_in_words(inside)} in it",
         _ADVICE[kind],
-        kind,
-        ranks,
-        (),
-        (name,),
-        (Evidence("unfinished when it was dumped", {"order": order, "waiting": list(inside)}),),
+        kind=kind,
+        ranks=ranks,
+        hosts=(),
+        communicators=(name,),
+        evidence=(
+            Evidence("unfinished when it was dumped", {"order": order, "waiting": list(inside)}),
+        ),
         confidence=0.9 if kind == NEVER_CALLED else 0.7,
         lost_share=1.0,
     )

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from ncclscope.model import schema
-from ncclscope.model.align.bounds import Bounds, CollectiveBounds, Steps, bounds_of_steps
+from ncclscope.model.align.bounds import Bounds, CollectiveBounds, ProxyStepTimes, bounds_of_steps
 from ncclscope.model.align.host_clocks import HostClocks, solve
 from ncclscope.model.streams import StreamCounter, rules_of
 from tests.support.exhaustive import sample
@@ -473,18 +473,20 @@ def test_wrong_bounds_widen_the_bar_and_break_nothing() -> None:
 # ---- proxy steps ----
 def steps_of(
     truth: Truth, sender: int, receiver: int, times: Floats, node: int, link: int = 0
-) -> Steps:
+) -> ProxyStepTimes:
     count = len(times)
     values = (link, sender, receiver, 0)
     constants = [np.full(count, value, np.int64) for value in values]
     number = np.arange(count)
     where = np.full(count, node, np.int64)
-    return Steps(*constants, number // 8, number % 8, where, truth.local(node, times))
+    return ProxyStepTimes(*constants, number // 8, number % 8, where, truth.local(node, times))
 
 
-def join_steps(parts: list[Steps]) -> Steps:
-    names = list(Steps.__dataclass_fields__)
-    return Steps(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+def join_steps(parts: list[ProxyStepTimes]) -> ProxyStepTimes:
+    names = list(ProxyStepTimes.__dataclass_fields__)
+    return ProxyStepTimes(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in names)
+    )
 
 
 @pytest.mark.parametrize("both_ways", [True, False])
@@ -502,7 +504,9 @@ def test_proxy_steps(both_ways: bool) -> None:
         receives.append(steps_of(truth, a, b, arrived, b))
     order = rng.permutation(4000 * len(sends))
     shuffled = join_steps(sends)
-    shuffled = Steps(*(getattr(shuffled, name)[order] for name in Steps.__dataclass_fields__))
+    shuffled = ProxyStepTimes(
+        *(getattr(shuffled, name)[order] for name in ProxyStepTimes.__dataclass_fields__)
+    )
     bounds = bounds_of_steps(shuffled, join_steps(receives))
     assert len(bounds) == len(order)
     found = outcome(solve([0] * nodes, bounds), truth, np.linspace(0, 60 * S, 300))
