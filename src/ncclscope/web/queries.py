@@ -7,8 +7,9 @@ import numpy as np
 from ncclscope.analysis.measures import began_ns
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, STATES
-from ncclscope.web.bar_details import Json, Lookup, position
+from ncclscope.web.bar_details import Json, position
 from ncclscope.web.kinds import OPERATION, PART, PREVIEW
+from ncclscope.web.lookup import Lookup
 from ncclscope.web.scene import Scene
 from ncclscope.web.tiles import runs_of
 
@@ -26,7 +27,7 @@ def operation_json(lookup: Lookup, model: Model, row: int) -> Json | None:
         return None
     function, comm = (int(operations[name][row]) for name in ("function", "communicator"))
     return {
-        **position(lookup.scene, *at),
+        **position(lookup, *at),
         "function": model.words["function"][function] if function >= 0 else "?",
         "rank": int(operations["global_rank"][row]),
         "communicator": model.communicator_name(comm),

@@ -11,7 +11,8 @@ import numpy as np
 from ncclscope.arrays.types import Bools
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, STATES
-from ncclscope.web.bar_details import Json, Lookup
+from ncclscope.web.bar_details import Json
+from ncclscope.web.lookup import Lookup
 from ncclscope.web.operation_rows import CAPTURED_STATE
 from ncclscope.web.queries import first_operations
 

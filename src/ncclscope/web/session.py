@@ -27,11 +27,11 @@ from ncclscope.model.model import Model
 from ncclscope.model.store.saved_model import fingerprint
 from ncclscope.private_directory import make_private_directory
 from ncclscope.regular_files import read_text
-from ncclscope.web.bar_details import Lookup
 from ncclscope.web.bars import Bars
 from ncclscope.web.callback_index import FOLDER, ProcessFacts, facts_of, load_rows, save_rows
 from ncclscope.web.callback_rows import Rows, callback_rows
 from ncclscope.web.counters import SampledDevice, sampled_devices
+from ncclscope.web.lookup import Lookup
 from ncclscope.web.operation_rows import channel_rows, operation_rows
 from ncclscope.web.preview import preview_rows
 from ncclscope.web.process_labels import labels_from_files, labels_from_model

@@ -433,6 +433,27 @@ def test_without_textual(monkeypatch: pytest.MonkeyPatch) -> None:
         top.run(argparse.Namespace(captures=[], interval=1.0, once=False))
 
 
+def test_a_terminal_that_comes_back_gets_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+
+    def write(_: int, data: bytes) -> int:
+        written.append(data)
+        if len(written) < 3:
+            raise OSError(5, "Input/output error")
+        return len(data)
+
+    def run(screen: Top) -> None:
+        screen.terminal_failure = "Input/output error"
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("os.write", write)
+    monkeypatch.setattr(Top, "run", run)
+    with pytest.raises(NcclscopeError, match="the terminal cannot be used any more: Input/output"):
+        top.run(argparse.Namespace(captures=[], interval=1.0, once=False))
+    assert len(written) == 3
+
+
 def test_an_unknown_rank_row_is_drawn() -> None:
     row = TopRank(0, "h", "", 1, "alive", Rates(), None, (), None, None, 0, 0, Path("p"), 0)
     assert top_tables.table_lines([row], top_tables.RANK_COLUMNS)[1].split() == [

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy as np
 
 from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.library import library, pointer
-from ncclscope.model.column_files import column_file
+from ncclscope.model.column_files import column_file, map_file
 from ncclscope.model.schema import (
     ANY_NUMBER,
     LARGEST,
@@ -36,6 +36,7 @@ from ncclscope.model.schema import (
 
 _CHUNK_WORDS = 1 << 18  # 2 MB: stays in the cache between reading and adding up
 _THREADS = 4
+_BYTES_FOR_THREADS = 16 << 20  # of less, threads take longer to start than to work
 _SEAL, _STAMPS = "seal", "stamps"
 # Columns that hold rows of other tables.
 REFERENCES = {
@@ -97,7 +98,9 @@ def checksum(path: Path) -> str:
     return hashlib.sha256(state.tobytes() + size.to_bytes(8, "little")).hexdigest()[:32]
 
 
-def _each(do: Callable[[Path], str], paths: Iterable[Path]) -> list[str]:
+def _each(do: Callable[[Path], str], paths: Collection[Path]) -> list[str]:
+    if sum(path.stat().st_size for path in paths) < _BYTES_FOR_THREADS:
+        return [do(path) for path in paths]
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _THREADS)) as pool:
         return list(pool.map(do, paths))
 
@@ -221,7 +224,7 @@ def _extent(path: Path, dtype: str) -> tuple[int, int]:
     """The least and the largest value in a column's file. It is mapped for as long as this takes:
     mapped pages count as memory of this process.
     """
-    values = np.asarray(np.memmap(path, dtype, "r"))
+    values = map_file(path, dtype, path.stat().st_size // np.dtype(dtype).itemsize, "r")
     chunks = [values[rows] for rows in row_chunks(len(values))]
     extents = [(int(chunk.min()), int(chunk.max())) for chunk in chunks]  # while it is in the cache
     return min(least for least, _ in extents), max(most for _, most in extents)
