@@ -14,10 +14,10 @@ from ncclscope.humanize import plural
 from ncclscope.ingest.call_stacks import CallStacks
 from ncclscope.ingest.records import (
     Format,
+    ImportedMember,
+    ImportedProcess,
     ImportReport,
-    Member,
     Operation,
-    Process,
     Record,
     check_counted,
 )
@@ -78,12 +78,12 @@ class ImportBuilder:
         """Adds the records of one file."""
         registry = self._registry
         for record in records:
-            if isinstance(record, Process):
+            if isinstance(record, ImportedProcess):
                 registry.process(record)
                 continue
             process = registry.process(record.process)
             communicator = registry.communicator(record.communicator)
-            if isinstance(record, Member):
+            if isinstance(record, ImportedMember):
                 registry.member(communicator, process, record.rank, record.global_rank)
             else:
                 self._add_operation(process, communicator, record)

@@ -25,7 +25,7 @@ from ncclscope.errors import NcclscopeError
 from ncclscope.humanize import plural
 from ncclscope.model.align.bounds import (
     CollectiveBounds,
-    Steps,
+    ProxyStepTimes,
     bounds_of_steps,
     join_steps,
     steps_on_node,
@@ -115,8 +115,8 @@ class _Job:
     counters: CounterTable = field(default_factory=CounterTable)
     counts: CaptureCounts = field(default_factory=CaptureCounts)
     rows: list[slice] = field(default_factory=list)  # of operations, by process
-    sends: list[Steps] = field(default_factory=list)
-    receives: list[Steps] = field(default_factory=list)
+    sends: list[ProxyStepTimes] = field(default_factory=list)
+    receives: list[ProxyStepTimes] = field(default_factory=list)
     wall_ns: dict[int, int] = field(default_factory=dict)  # by node, wall clock minus monotonic
     context: ContextTables = field(default_factory=ContextTables)
 

@@ -87,7 +87,7 @@ def tightest(bounds: Bounds, rough: Rough, bins: int = _MOST_BINS) -> Bounds:
 
 # ---- proxy steps ----
 @dataclass(frozen=True, slots=True)
-class Steps:
+class ProxyStepTimes:
     """One side's proxy steps. `time_ns`, host's clock: of senders state 9, of receivers 11."""
 
     communicator: Ints
@@ -100,10 +100,10 @@ class Steps:
     time_ns: Ints
 
 
-def steps_on_node(times: StepTimes, comm_rows: Ints, node: int) -> Steps:
+def steps_on_node(times: StepTimes, comm_rows: Ints, node: int) -> ProxyStepTimes:
     """A process's steps with rows of the capture's communicators, on its node."""
     times = times.of(times.communicator < len(comm_rows) - 1)  # the last stands for none
-    return Steps(
+    return ProxyStepTimes(
         communicator=comm_rows[times.communicator],
         sender=times.sender,
         receiver=times.receiver,
@@ -115,18 +115,18 @@ def steps_on_node(times: StepTimes, comm_rows: Ints, node: int) -> Steps:
     )
 
 
-def join_steps(parts: Sequence[Steps]) -> Steps:
+def join_steps(parts: Sequence[ProxyStepTimes]) -> ProxyStepTimes:
     """Several processes' steps as one."""
     empty = np.empty(0, np.int64)
-    return Steps(
+    return ProxyStepTimes(
         *(
             np.concatenate([empty, *(getattr(part, name) for part in parts)])
-            for name in Steps.__slots__
+            for name in ProxyStepTimes.__slots__
         )
     )
 
 
-def bounds_of_steps(sends: Steps, receives: Steps) -> Bounds:
+def bounds_of_steps(sends: ProxyStepTimes, receives: ProxyStepTimes) -> Bounds:
     """Bounds from steps: a receive is not before its send. Steps that do not occur exactly once on
     both sides are left out.
     """
