@@ -1,10 +1,14 @@
 """How true verdicts are: jobs of the laboratory, held against what was planted in them.
 
-tests/support/laboratory has the jobs, their truth and the score. Rows are kept in .bench until the
-code changes, so a run that was stopped goes on where it was. A part of it, without the page:
+tests/support/laboratory has the jobs, their truth and the score. Rows are kept in a file until the
+code changes, so a run that was stopped goes on where it was. Everything but the jobs of real
+processes, without the page:
 
-    python -m benchmarks.verdict_quality --only "mesh 4" --seeds 2
-    python -m benchmarks.verdict_quality --fast
+    python -m benchmarks.verdict_quality --processes 16 --minutes 8 -o scores.json
+
+and a part of it:
+
+    python -m benchmarks.verdict_quality --parts kinds --only "mesh 4" --seeds 1
 """
 
 import argparse
@@ -13,39 +17,23 @@ import json
 import os
 import statistics
 import sys
-import tempfile
-import traceback
+import time
 from collections import defaultdict
-from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import TimeoutError as PoolTimeoutError
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import ncclscope
 from benchmarks.results import ROOT, publish, table
-from tests.support.laboratory.kinds import FAST, all_kinds
-from tests.support.laboratory.process_kinds import process_kinds
-from tests.support.laboratory.score import NEAR, compare_exit_codes, score_capture
-from tests.support.laboratory.shapes import HEALTHY
+from benchmarks.verdict_jobs import PARTS, REAL_PROCESSES, Row, all_jobs, key_of, score
+from tests.support.laboratory.score import NEAR
 
-SEEDS, HEALTHY_SEEDS, PROCESS_RUNS = 2, 7, 1
-LARGE = 200  # ranks: jobs from here on are made once
 BAR, KIND_BAR, ATTRIBUTED_BAR = 0.98, 0.90, 0.90
 WHATIF_MEDIAN, WHATIF_WORST, IDENTITY = 0.02, 0.05, 0.01
-# Jobs whose gates are tried: two healthy ones of other seeds, and a faulty one.
-COMPARED = (
-    ("ddp 4", "late rank"),
-    ("ddp 8 on 2 hosts", "slow link between hosts"),
-    ("fsdp 2 x tp 2", "slow GPU"),
-    ("dp 8 x tp 2", "late rank"),
-    ("mesh 2 x 2 x 2", "slow GPU"),
-    ("pipeline 4", "slow stage"),
-    ("experts 8, even", "late rank"),
-    ("ring 8", "slow GPU"),
-    ("serving tp 4 x 2", "slow GPU"),
-)
+LEAST_HEALTHY = 400  # jobs
+_SAVE_EVERY_S = 5.0
+_JOBS_A_WORKER = 40  # then a fresh one takes over: memory is given back
 KEPT = ROOT / ".bench" / "verdict-quality.json"
-Row = dict[str, Any]
 
 
 def code() -> str:
@@ -58,81 +46,59 @@ def code() -> str:
     return made.hexdigest()
 
 
-def score_job(name: str, seed: int) -> Row:
-    """One job, made, asked about and taken away again."""
-    kind = all_kinds().get(name) or process_kinds()[name]
-    with tempfile.TemporaryDirectory(dir=_scratch()) as directory:
-        capture = Path(directory) / "capture"
-        truth = kind.write(capture, seed)
-        try:
-            row = score_capture(capture, truth).row()
-        except Exception:
-            reason = traceback.format_exc().strip().splitlines()[-1]
-            row = {"kind": name, "seed": seed, "ranks": truth.ranks, "crash": reason}
-    planted = [(one.kind, one.ranks, round(one.lost_share, 3)) for one in truth.origins]
-    hangs = bool(truth.status.exit_code)
-    return row | {"truth": planted, "must": [one.must for one in truth.origins], "hangs": hangs}
-
-
-def score_compare(name: str, fault: str) -> Row:
-    """Whether gates pass equal jobs and stop a slower one."""
-    kinds = all_kinds()
-    with tempfile.TemporaryDirectory(dir=_scratch()) as directory:
-        jobs = [Path(directory) / word for word in ("first", "second", "faulty")]
-        kinds[f"{name}, {HEALTHY}"].write(jobs[0], 11)
-        kinds[f"{name}, {HEALTHY}"].write(jobs[1], 12)
-        kinds[f"{name}, {fault}"].write(jobs[2], 13)
-        equal = compare_exit_codes(jobs[0], jobs[1])
-        slower = compare_exit_codes(jobs[0], jobs[2])
-    right = equal == (0, 0) and slower == (3, 0)
-    return {"job": f"{name}, {fault}", "equal": equal, "slower": slower, "right": right}
-
-
-def _scratch() -> Path:
-    path = ROOT / ".bench"
-    path.mkdir(exist_ok=True)
-    return path
-
-
-def jobs_of(
-    words: list[str], seeds: int, fast: bool, processes: bool, largest: int = 1 << 20
-) -> list[tuple[str, int]]:
-    """Names and seeds of the jobs to score."""
-    jobs = []
-    for name, kind in all_kinds().items():
-        left_out = (fast and name not in FAST) or kind.ranks > largest
-        if left_out or not all(word in name for word in words):
-            continue
-        many = HEALTHY_SEEDS if not kind.faults and not seeds else seeds or SEEDS
-        jobs += [(name, seed) for seed in range(1, 1 + (1 if kind.ranks >= LARGE else many))]
-    if processes and not fast:
-        jobs += [(name, 1) for name in process_kinds() if all(word in name for word in words)]
-    return jobs
-
-
-def measure(jobs: list[tuple[str, int]], workers: int) -> list[Row]:
-    """All jobs that are not there yet; those of real processes one after the other."""
-    made_by = code()
+def measure(
+    jobs: list[tuple[str, str, int]], workers: int, minutes: float, kept_in: Path
+) -> tuple[list[Row], int]:
+    """Rows of all jobs that were scored in time, and how many were not."""
+    made_by, until = code(), time.monotonic() + 60 * minutes
     kept: dict[str, Row] = {}
-    if KEPT.exists() and (found := json.loads(KEPT.read_text())).get("code") == made_by:
-        kept = found["rows"]
-    missing = [job for job in jobs if f"{job[0]} {job[1]}" not in kept]
+    if kept_in.exists() and (saved := json.loads(kept_in.read_text())).get("code") == made_by:
+        kept = saved["rows"]
+    missing = [job for job in jobs if key_of(*job) not in kept]
 
-    def keep(row: Row, name: str, seed: int) -> None:
-        kept[f"{name} {seed}"] = row
-        KEPT.write_text(json.dumps({"code": made_by, "rows": kept}))
-        said = row.get("crash") or "; ".join(row["failures"]) or "right"
-        print(f"{name}, seed {seed}: {said}", file=sys.stderr, flush=True)
+    def save() -> None:
+        partial = kept_in.with_suffix(".partial")
+        partial.write_text(json.dumps({"code": made_by, "rows": kept}, indent=1))
+        partial.replace(kept_in)
 
-    written = [job for job in missing if job[0] in all_kinds()]
-    with ProcessPoolExecutor(workers, get_context("fork")) as pool:
-        answers = [(job, pool.submit(score_job, *job)) for job in written]
-        for job, answer in answers:
-            keep(answer.result(), *job)
+    saved_at = time.monotonic()
+    with get_context("fork").Pool(workers, maxtasksperchild=_JOBS_A_WORKER) as pool:
+        answers = pool.imap_unordered(score, [job for job in missing if job[0] != REAL_PROCESSES])
+        while (left_s := until - time.monotonic()) > 0:
+            try:
+                key, row = answers.next(left_s)
+            except (StopIteration, PoolTimeoutError):
+                break
+            kept[key] = row
+            if wrong := failures_of(row):
+                print(f"{key}: {wrong}", file=sys.stderr, flush=True)
+            if time.monotonic() - saved_at > _SAVE_EVERY_S:
+                save()
+                saved_at = time.monotonic()
     for job in missing:
-        if job[0] in process_kinds():
-            keep(score_job(*job), *job)
-    return [kept[f"{name} {seed}"] for name, seed in jobs]
+        if job[0] == REAL_PROCESSES and time.monotonic() < until:
+            key, kept[key] = score(job)
+            save()
+    save()
+    rows = [kept[key_of(*job)] for job in jobs if key_of(*job) in kept]
+    return rows, len(jobs) - len(rows)
+
+
+def failures_of(row: Row) -> str:
+    """What is wrong with the verdicts on a job, in words; "" where nothing is."""
+    words = [row["crash"]] if row.get("crash") else list(row.get("failures", ()))
+    for key in ("delay_share", "waiting_share", "path_share"):
+        share = row.get(key)
+        if share is not None and row.get("faults") and abs(share - 1) > NEAR:
+            words.append(f"{key.removesuffix('_share')} {share:.2f}")
+    words += [
+        f"what-if {100 * error:+.1f} %"
+        for error in row.get("whatif_errors", ())
+        if abs(error) > WHATIF_WORST
+    ]
+    if row.get("right") is False:
+        words.append(f"equal {row['equal']}, slower {row['slower']}")
+    return "; ".join(words)
 
 
 def _sum(rows: list[Row], key: str) -> int:
@@ -153,15 +119,6 @@ def _errors(rows: list[Row]) -> list[float]:
     return [abs(error) for row in rows for error in row.get("whatif_errors", ())]
 
 
-def _is_off(row: Row) -> bool:
-    """Whether anything of a job was judged wrong, or attributed or predicted badly."""
-    if row.get("crash") or row["failures"]:
-        return True
-    shares = [row.get(key) for key in ("delay_share", "waiting_share", "path_share")]
-    far = any(share is not None and abs(share - 1) > NEAR for share in shares)
-    return (far and bool(row["faults"])) or any(e > WHATIF_WORST for e in _errors([row]))
-
-
 def kind_rows(rows: list[Row]) -> list[list[object]]:
     """A line for each kind of which something is off."""
     groups: dict[str, list[Row]] = defaultdict(list)
@@ -169,7 +126,7 @@ def kind_rows(rows: list[Row]) -> list[list[object]]:
         groups[row["kind"]].append(row)
     lines: list[list[object]] = []
     for name, own in groups.items():
-        if not any(_is_off(row) for row in own):
+        if not any(failures_of(row) for row in own):
             continue
         faults = _sum(own, "faults")
         errors = _errors(own)
@@ -185,7 +142,7 @@ def kind_rows(rows: list[Row]) -> list[list[object]]:
                 _near(own, "waiting_share"),
                 _near(own, "path_share"),
                 f"{100 * max(errors):.1f} %" if errors else "–",
-                sum(bool(row.get("crash") or row["failures"]) for row in own),
+                sum(bool(failures_of(row)) for row in own),
             ]
         )
     return lines
@@ -205,85 +162,127 @@ def _weak_kinds(rows: list[Row]) -> list[str]:
     ]
 
 
-def summary(rows: list[Row], compared: list[Row]) -> list[tuple[str, str, bool | None]]:
-    """What is promised: in words, as measured, and whether it holds (None: not there yet)."""
+Line = tuple[str, str, bool | None]  # what is promised, as measured, whether it holds
+
+
+def summary(rows: list[Row]) -> list[Line]:
+    """What is promised: in words, as measured, and whether it holds (None: not measured)."""
+    parts: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        parts[row["part"]].append(row)
+    judged = parts["kinds"] + parts["processes"]
+    lines = _named(judged) + _healthy([*judged, *parts["healthy"]]) + _numbers(judged)
+    if parts["gates"]:
+        right = _sum(parts["gates"], "right")
+        gates = len(parts["gates"])
+        lines.append(("gates of compare right", f"{right} of {gates}", right == gates))
+    return lines + _sampled(parts["sampled"])
+
+
+def _named(rows: list[Row]) -> list[Line]:
     faults, named, alarms = _sum(rows, "faults"), _sum(rows, "named"), _alarms(rows)
-    healthy = [row for row in rows if not row.get("truth") and not row.get("hangs")]
+    if not rows:
+        return []
+    recall, precision = named / max(faults, 1), named / max(named + alarms, 1)
     scored = [row for row in rows if row.get("faults")]
-    recall = named / max(faults, 1)
-    precision = named / max(named + alarms, 1)
-    errors = _errors(rows)
-    identity = [abs(row["identity_error"]) for row in rows if row.get("identity_error") is not None]
-    shares = [row["delay_share"] for row in scored if row.get("delay_share") is not None]
-    near = sum(abs(share - 1) <= NEAR for share in shares) / max(len(shares), 1)
-    lines: list[tuple[str, str, bool | None]] = [
+    weak, kinds = _weak_kinds(rows), len({row["kind"] for row in rows})
+    right = _sum(rows, "status_right")
+    return [
         ("faults named exactly", f"{named} of {faults}, {100 * recall:.1f} %", recall >= BAR),
         ("problems that are true", f"{100 * precision:.1f} %", precision >= BAR),
-        (
-            "false alarms in healthy jobs",
-            f"{_alarms(healthy)} in {len(healthy)} jobs",
-            not _alarms(healthy),
-        ),
-        (
-            "kinds below 90 %",
-            f"{len(_weak_kinds(rows))} of {len({row['kind'] for row in rows})}",
-            not _weak_kinds(rows),
-        ),
+        ("kinds below 90 %", f"{len(weak)} of {kinds}", not weak),
         ("named first", f"{_sum(scored, 'first')} of {len(scored)}", None),
-        (
-            "status right",
-            f"{_sum(rows, 'status_right')} of {len(rows)}",
-            all(row.get("status_right") for row in rows),
-        ),
-        (
-            "planted delay attributed within ±10 %",
-            f"{100 * near:.0f} % of {len(shares)}" if shares else "not there",
-            near >= ATTRIBUTED_BAR if shares else None,
-        ),
-        (
-            "what-if against the healthy twin",
-            f"median {100 * statistics.median(errors):.1f} %, worst {100 * max(errors):.1f} %"
-            if errors
-            else "not there",
-            (statistics.median(errors) <= WHATIF_MEDIAN and max(errors) <= WHATIF_WORST)
-            if errors
-            else None,
-        ),
-        (
-            "what-if, nothing changed",
-            f"worst {100 * max(identity):.2f} %" if identity else "not there",
-            max(identity) <= IDENTITY if identity else None,
-        ),
+        ("status right", f"{right} of {len(rows)}", right == len(rows)),
     ]
-    if compared:
-        right = _sum(compared, "right")
-        lines.append(
-            ("gates of compare right", f"{right} of {len(compared)}", right == len(compared))
+
+
+def _healthy(rows: list[Row]) -> list[Line]:
+    healthy = [row for row in rows if not row.get("truth") and not row.get("hangs")]
+    alarms, crashes = _alarms(healthy), sum("crash" in row for row in healthy)
+    holds = not alarms and not crashes and len(healthy) >= LEAST_HEALTHY
+    words = f"{alarms} in {len(healthy)} jobs" + (f", {crashes} crashed" if crashes else "")
+    return [("false warnings in healthy jobs", words, holds)] if healthy else []
+
+
+def _numbers(rows: list[Row]) -> list[Line]:
+    lines: list[Line] = []
+    shares = [row["delay_share"] for row in rows if row.get("delay_share") and row["faults"]]
+    if shares:
+        near = sum(abs(share - 1) <= NEAR for share in shares)
+        words = f"{near} of {len(shares)}, {100 * near / len(shares):.0f} %"
+        holds = near >= ATTRIBUTED_BAR * len(shares)
+        lines.append(("planted delay attributed within ±10 %", words, holds))
+    if errors := _errors(rows):
+        median, worst = statistics.median(errors), max(errors)
+        far = sum(error > WHATIF_WORST for error in errors)
+        words = f"median {100 * median:.1f} %, {far} of {len(errors)} above 5 %"
+        words += f", worst {100 * worst:.1f} %"
+        holds = median <= WHATIF_MEDIAN and worst <= WHATIF_WORST
+        lines.append(("what-if against the healthy twin", words, holds))
+        beyond = sum(
+            abs(error) > WHATIF_WORST and abs(error) > bar
+            for row in rows
+            for error, bar in zip(
+                row.get("whatif_errors", ()), row.get("whatif_bars", ()), strict=True
+            )
         )
+        words = f"{beyond} of {len(errors)}"
+        lines.append(("what-if above 5 % and beyond its error bar", words, not beyond))
+    identity = [abs(row["identity_error"]) for row in rows if row.get("identity_error") is not None]
+    if identity:
+        words = f"worst {100 * max(identity):.2f} %"
+        lines.append(("what-if, nothing changed", words, max(identity) <= IDENTITY))
     return lines
 
 
-def body_of(rows: list[Row], compared: list[Row]) -> tuple[str, bool]:
+def _sampled(rows: list[Row]) -> list[Line]:
+    """By timing and fault how many are named, and how much of what is said is true."""
+    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        if "fault" in row:
+            groups[row["timing"], row["fault"]].append(row)
+    lines: list[Line] = []
+    for (timing, fault), own in groups.items():
+        named = sum(row["true"] > 0 for row in own)
+        words = f"named in {named} of {len(own)}, {_sum(own, 'true')} of {_sum(own, 'said')} true"
+        lines.append((f"{timing}, {fault}", words, None))
+    return lines
+
+
+def body_of(rows: list[Row], left_out: int) -> tuple[str, bool]:
     """Tables in Markdown, and whether all bars hold."""
     words = {True: "holds", False: "**does not hold**", None: ""}
-    lines = summary(rows, compared)
+    lines = summary(rows)
     head = table(["", "measured", "bar"], [[what, said, words[ok]] for what, said, ok in lines])
     header = [
         "job", "ranks", "jobs", "named exactly", "first", "false alarms", "delay ±10 %",
         "waiting ±10 %", "path ±10 %", "what-if, worst", "with a failure",
     ]  # fmt: skip
-    kinds = table(header, kind_rows(rows))
-    return f"{head}\n\nKinds of which something is off:\n\n{kinds}", all(
-        ok is not False for *_, ok in lines
-    )
+    kinds = table(header, kind_rows([row for row in rows if "named" in row]))
+    text = f"{head}\n\nKinds of which something is off:\n\n{kinds}"
+    if left_out:
+        text += f"\n\n{left_out} jobs were not scored."
+    return text, not left_out and all(ok is not False for *_, ok in lines)
+
+
+def misses(rows: list[Row]) -> str:
+    """A line for each job of which something is off: what was planted, and what was said."""
+    lines = []
+    for row in rows:
+        if wrong := failures_of(row):
+            planted = "; ".join(
+                f"{kind}{tuple(ranks)} {100 * share:.0f}%"
+                for kind, ranks, share in row.get("truth", ())
+            )
+            lines.append(f"- {key_of(row['part'], row['kind'], row['seed'])} [{planted}]: {wrong}")
+    return "\n".join(lines)
 
 
 def main() -> None:
     """Measures everything and publishes."""
-    workers = os.cpu_count() or 1
-    rows = measure(jobs_of([], 0, fast=False, processes=True), workers)
-    compared = [score_compare(*job) for job in COMPARED]
-    body, holds = body_of(rows, compared)
+    jobs = all_jobs(PARTS, [], 2, 6, 1 << 20)
+    rows, left_out = measure(jobs, os.cpu_count() or 1, 24 * 60, KEPT)
+    body, holds = body_of(rows, left_out)
     publish("verdict-quality", body)
     if not holds:
         raise SystemExit("a bar does not hold")
@@ -292,25 +291,21 @@ def main() -> None:
 def in_parts() -> None:
     """Some jobs; the page is left alone."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.verdict_quality")
-    parser.add_argument(
-        "--only", nargs="+", metavar="WORD", default=[], help="kinds with all words"
-    )
-    parser.add_argument("--seeds", type=int, default=0, help="seeds of each kind")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="not: real processes")
+    parser.add_argument("--only", nargs="+", metavar="WORD", default=[], help="names with all")
+    parser.add_argument("--seeds", type=int, default=2, help="seeds of each kind")
+    parser.add_argument("--healthy", type=int, default=6, help="more seeds of healthy kinds")
     parser.add_argument("--largest", type=int, default=1 << 20, help="ranks of a job, at most")
     parser.add_argument("--sample", type=int, default=1, help="only every n-th job")
-    parser.add_argument("--fast", action="store_true", help="the small part")
-    parser.add_argument("--processes", action="store_true", help="jobs of real processes, too")
-    parser.add_argument("--compare", action="store_true", help="gates, too")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--json", metavar="FILE", help="writes the scores there")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="that score")
+    parser.add_argument("--minutes", type=float, default=24 * 60, help="then the rest is left out")
+    parser.add_argument("-o", metavar="FILE", dest="output", type=Path, default=KEPT)
     given = parser.parse_args()
-    jobs = jobs_of(given.only, given.seeds, given.fast, given.processes, given.largest)
-    jobs = jobs[:: given.sample]
-    rows = measure(jobs, given.workers)
-    compared = [score_compare(*job) for job in COMPARED] if given.compare else []
-    print(body_of(rows, compared)[0])
-    if given.json:
-        Path(given.json).write_text(json.dumps({"rows": rows, "compared": compared}, indent=1))
+    parts = given.parts or [part for part in PARTS if part != REAL_PROCESSES]
+    jobs = all_jobs(parts, given.only, given.seeds, given.healthy, given.largest)
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    rows, left_out = measure(jobs[:: given.sample], given.processes, given.minutes, given.output)
+    print(f"{misses(rows)}\n\n{body_of(rows, left_out)[0]}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ and figures of it on any machine. Needs numpy and PyTorch; no duckdb, no network
   calls      AllReduce, AllGather, ReduceScatter, Broadcast, AlltoAll, Send/Recv; 1 KiB and 32 MiB;
              cost in two rounds and times in one; with time left, more rounds in the end
   ddp, fsdp  DenseNet121 and a small GPT, with Flight Recorder and PyTorch's profiler as well
+  near       the same cases on one host, with the library that --nccl names: it must allow two ranks
+             on a GPU (2.30.7)
   large      AllReduce and AllGather of 1 GiB
   four       four ranks
   kill       ranks that end by SIGKILL; last and without MPS, which a killed client may break
@@ -52,7 +54,9 @@ OWN = ("empty", "ncclscope-profile", "ncclscope-trace", "ncclscope-full")
 OWN_IN_TRAINING = ("empty", "ncclscope-profile", "ncclscope-trace")
 TORCH = ("flight-recorder", "torch-profiler")
 # Seconds that a piece may take, and their order. What is left goes to more rounds of `calls`.
-PIECES = {"calls": 190, "ddp": 80, "fsdp": 70, "large": 45, "four": 45, "kill": 40}
+PIECES = {
+    "calls": 190, "near": 150, "ddp": 80, "fsdp": 70, "large": 45, "four": 45, "kill": 40,
+}  # fmt: skip
 TIMEOUT_S = 25.0  # the longest that a rank may keep the others waiting
 Deadline = Callable[[], bool]  # whether time is over
 
@@ -164,10 +168,13 @@ class BenchPiece:
         self._path.write_text(json.dumps(comparison_files.as_json(run, tables=False)))
 
 
-def launch_options(ranks: int, simulate: bool) -> LaunchOptions:
-    """All ranks on one GPU, each posing as a host."""
-    libraries = find_libraries(None, None, simulate, os.environ)
+def launch_options(ranks: int, simulate: bool, nccl: Path | None = None) -> LaunchOptions:
+    """All ranks on one GPU, each posing as a host; with a library that allows it, as one host."""
+    library = str(nccl) if nccl and not simulate else None
+    libraries = find_libraries(library, None, simulate, os.environ)
     environment = {**os.environ, "NCCLSCOPE_SIM_DEVICES": str(ranks)}
+    if nccl:
+        environment |= {"NCCL_HOSTID": "host", "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
     devices = {rank: rank if simulate else 0 for rank in range(ranks)}
     return LaunchOptions(
         libraries, placement_on_this_host(ranks), devices, not simulate, TIMEOUT_S, environment
@@ -229,7 +236,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.profilers", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--source", type=Path, metavar="DIR", help="sources of NCCL's plugins")
-    parser.add_argument("--minutes", type=float, default=8, help="for everything (8)")
+    parser.add_argument("--nccl", type=Path, metavar="FILE", help="library of the piece `near`")
+    parser.add_argument("--minutes", type=float, default=10, help="for everything (10)")
     parser.add_argument("--pieces", default=",".join(PIECES), help=f"of {', '.join(PIECES)}")
     parser.add_argument("--simulate", action="store_true", help="desk check: no GPU, no MPS")
     parser.add_argument("--calls", type=int, default=200)
@@ -237,7 +245,7 @@ def main() -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     wanted = arguments.pieces.split(",")
     all_over = deadline_in(arguments.minutes * 60)
-    scale = arguments.minutes / 8
+    scale = arguments.minutes / 10
     with tempfile.TemporaryDirectory() as folder:
         plugins = build_plugins(arguments.source, Path(folder))
         print(f"built: {', '.join(plugins) or 'nothing'}", file=sys.stderr, flush=True)
@@ -256,6 +264,9 @@ def main() -> int:
             calls = bench("calls", whole, two, selection)
             if "calls" in wanted:
                 calls.run((COST, TIMES), 2, limit("calls"))
+            if "near" in wanted and arguments.nccl:
+                near = launch_options(2, arguments.simulate, arguments.nccl)
+                bench("near", whole, near, selection).run((COST, TIMES), 3, limit("near"))
             train_models(arguments, plugins, wanted, limit)
             if "large" in wanted:
                 plan = plan_of(("allreduce", "allgather"), (1 << 30,), 1.5, arguments.calls)

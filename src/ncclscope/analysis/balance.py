@@ -91,6 +91,21 @@ def _function_balance(
     )
 
 
+def are_hubs(run: Run, balance: FunctionBalance, chosen: Bools) -> bool:
+    """Whether the other ranks of a communicator send to these and receive from these alone, as
+    workers do with their parameter servers.
+    """
+    code = run.model.words["function"].index(balance.function)
+    operations = run.operations
+    own = run.p2p & (operations["communicator"] == balance.communicator)
+    rows = np.flatnonzero(own & (operations["function"] == code) & (operations["peer"] != NONE))
+    hubs = np.unique(
+        run.column("rank", rows)[np.isin(run.column("global_rank", rows), balance.ranks[chosen])]
+    )
+    others = ~np.isin(run.column("rank", rows), hubs)
+    return bool(others.any()) and bool(np.isin(run.column("peer", rows[others]), hubs).all())
+
+
 def common_windows(windows: list[Windows | None]) -> Windows | None:
     """When all of some processes recorded single calls; None: all the time. Windows that `ctl`
     opened do not begin together: calls in one of them alone would look like more work.

@@ -1,4 +1,4 @@
-"""When collectives became slower in the course of a run, and on which communicators.
+"""When collectives became slower in the course of a run, for how long, and on which communicators.
 
 The time on the wire of a collective is divided by the median of the same function and size on the
 same communicator. Changes of that ratio are found by its ranks, so single outliers do not matter.
@@ -23,6 +23,7 @@ _LEAST_OF_KIND = 6  # instances of a function and size: fewer have no median to 
 _LEAST = 24  # instances of a communicator
 _LEAST_ON_A_SIDE = 6  # of a change
 _CHANCE = 1e-6  # that a series looks changed, at most
+_EPISODE_LEVEL = np.log(2.0)  # above the median: less is noise of a busy network
 _TIMES_NOISE = 1.5  # the step, over the spread before and after it
 
 INTER_NODE, INTRA_NODE = "inter-node", "intra-node"
@@ -44,7 +45,7 @@ class CommunicatorChange:
 
     communicator: int
     factor: float  # of its time on the wire
-    lost_ns: float  # by that, until the end of the run
+    lost_ns: float  # by that, until it ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Slowdown:
     began_ns: int
     changes: tuple[CommunicatorChange, ...]
     scope: str | None  # INTER_NODE or INTRA_NODE, where only communicators of one scope changed
+    ended_ns: int | None = None  # None: it lasted until the end of the run
 
 
 def wire_times(run: Run, instances: SynchronizedInstances) -> WireTimes:
@@ -75,7 +77,8 @@ def wire_times(run: Run, instances: SynchronizedInstances) -> WireTimes:
 def slowdowns(
     run: Run, instances: SynchronizedInstances, least_factor: float
 ) -> tuple[Slowdown, ...]:
-    """Changes of all communicators together, then of those between or within nodes, then of each.
+    """A time in which communicators were slower; then changes that last, of all communicators
+    together, then of those between or within nodes, then of each.
 
     Looking at many at once finds what noise hides in one. Which of them changed is asked
     afterwards; a communicator belongs to one slowdown only.
@@ -85,8 +88,8 @@ def slowdowns(
     nodes = run.model.tables["communicators"]["nodes"].tolist()
     across = [row for row in rows_of if nodes[row] > 1]
     within = [row for row in rows_of if nodes[row] <= 1]
-    slow: list[Slowdown] = []
-    explained: set[int] = set()
+    slow: list[Slowdown] = list(_episodes(times, rows_of, least_factor))
+    explained = {change.communicator for slowdown in slow for change in slowdown.changes}
     for pool in ([*rows_of], across, within, *([row] for row in rows_of)):
         open_ = [row for row in pool if row not in explained]
         first = _first_slow(times, [rows_of[row] for row in open_], least_factor)
@@ -102,6 +105,44 @@ def slowdowns(
             scope = _scope(times, rows_of, {c.communicator for c in slower}, at_ns, nodes)
             slow.append(Slowdown(began_ns, slower, scope))
     return tuple(slow)
+
+
+def _episodes(
+    times: WireTimes, rows_of: dict[int, Ints], least_factor: float
+) -> tuple[Slowdown, ...]:
+    """A time in the middle of the run in which communicators were slower."""
+    if not rows_of:
+        return ()
+    rows = np.sort(np.concatenate(list(rows_of.values())))
+    inside = _slow_stretch(times.relative[rows])
+    if inside is None:
+        return ()
+    first, last = rows[inside.start], rows[inside.stop - 1]
+    began_ns, ended_ns = int(times.end_ns[first] - times.wire_ns[first]), int(times.end_ns[last])
+    changes = [_change(times, own, began_ns, least_factor, ended_ns) for own in rows_of.values()]
+    slower = tuple(change for change in changes if change is not None)
+    return (Slowdown(began_ns, slower, None, ended_ns),) if slower else ()
+
+
+def _slow_stretch(values: Floats) -> slice | None:
+    """Where, between the ends of a series, nearly all values are larger than nearly all others: the
+    stretch with the largest sum above a level.
+
+        1.0 1.1 0.9 7.8 8.1 7.9 1.0 1.1     the level is 2, the stretch 7.8 to 7.9
+    """
+    if len(values) < _LEAST:
+        return None
+    above = np.clip(values - np.median(values) - _EPISODE_LEVEL, -1.0, 1.0)
+    sums = np.concatenate([[0.0], np.cumsum(above)])
+    gain = sums - np.minimum.accumulate(sums)
+    last = int(np.argmax(gain))
+    first = int(np.argmin(sums[: last + 1]))
+    outside = np.concatenate([values[:first], values[last:]])
+    sides = (first, last - first, len(values) - last)
+    if min(sides) < _LEAST_ON_A_SIDE or last - first > len(values) // 2:
+        return None
+    apart = np.quantile(values[first:last], 0.25) > np.quantile(outside, 0.95) + _EPISODE_LEVEL / 2
+    return slice(first, last) if apart else None
 
 
 def _rows_by_communicator(times: WireTimes) -> dict[int, Ints]:
@@ -132,10 +173,12 @@ def _first_slow(times: WireTimes, groups: list[Ints], least_factor: float) -> in
 
 
 def _change(
-    times: WireTimes, rows: Ints, at_ns: int, least_factor: float
+    times: WireTimes, rows: Ints, at_ns: int, least_factor: float, ended_ns: int | None = None
 ) -> CommunicatorChange | None:
-    """How a communicator changed at a given time, if it did."""
+    """How a communicator changed at a given time, if it did; `ended_ns`: until then."""
     later = times.end_ns[rows] >= at_ns
+    if ended_ns is not None:
+        later &= times.end_ns[rows] <= ended_ns
     before, after = times.relative[rows[~later]], times.relative[rows[later]]
     if min(len(before), len(after)) < _LEAST_ON_A_SIDE:
         return None

@@ -6,6 +6,7 @@ import numpy as np
 
 from ncclscope.analysis.measures import extent
 from ncclscope.arrays.intervals import union_lengths
+from ncclscope.arrays.joins import is_identity
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.model import Model
 from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, Columns
@@ -53,7 +54,9 @@ class Run:
 
     def column(self, name: str, rows: Ints) -> Ints:
         """A column of some operations as 64-bit integers."""
-        return np.asarray(self.operations[name])[rows].astype(np.int64)
+        values = np.asarray(self.operations[name])
+        whole = len(rows) == len(values) and len(rows) > 0 and is_identity(rows)
+        return (values if whole else values[rows]).astype(np.int64)
 
     def word(self, sort: str, code: int) -> str:
         """The name of a code; "" for NONE."""

@@ -15,7 +15,7 @@ from ncclscope.analysis.waiting.origins import (
     account_of,
     waiting_of,
 )
-from ncclscope.analysis.waiting.pauses import Pauses, pauses_of
+from ncclscope.analysis.waiting.pauses import Pauses, Standstills, pauses_of, standstills_of
 from ncclscope.analysis.waiting.root_causes import RootCauses, root_causes
 from ncclscope.analysis.waiting.what_if import WhatIf
 from ncclscope.errors import FormatError
@@ -41,6 +41,7 @@ class RuleContext:
     what_if        predictions about the run
     root_causes    ranks and communicators that make the run longer
     pauses         ranks whose single pauses make the run longer
+    standstills    pauses of all ranks at the same time
     system         samples of GPUs, network and hosts
     topology       what NCCL's log says about links
     where(), at()  how sentences name a rank's place, and a moment
@@ -91,6 +92,11 @@ class RuleContext:
         causes = self.root_causes
         late = tuple(delays.rank for delays in causes.ranks) if causes is not None else ()
         return pauses_of(self.waiting, self.what_if, late)
+
+    @cached_property
+    def standstills(self) -> Standstills | None:
+        """Pauses of all ranks at the same time."""
+        return None if self.waiting is None else standstills_of(self.waiting)
 
     @cached_property
     def system(self) -> SystemSamples:

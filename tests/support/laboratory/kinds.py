@@ -18,6 +18,7 @@ from tests.support.laboratory.programs import (
 from tests.support.laboratory.recording import Recording
 from tests.support.laboratory.shapes import Faults, gpu, host, launch, link, shape
 from tests.support.laboratory.truth import Kind
+from tests.support.laboratory.uncommon_kinds import uncommon_kinds
 
 Load = Mesh | Experts | Ring | Buckets | ManyCommunicators | Serving
 
@@ -339,7 +340,10 @@ FAST = (
 
 def all_kinds() -> dict[str, Kind]:
     """Every kind by its name."""
-    parts = (_data_parallel(), _sharded(), _pipelines(), _exchanges(), _records(), held_out_kinds())
+    parts = (
+        _data_parallel(), _sharded(), _pipelines(), _exchanges(), _records(), held_out_kinds(),
+        uncommon_kinds(),
+    )  # fmt: skip
     kinds = [kind for part in parts for kind in part]
     table = {kind.name: kind for kind in kinds}
     assert len(table) == len(kinds), "two kinds have one name"

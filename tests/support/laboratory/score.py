@@ -55,6 +55,7 @@ class Score:
     waiting_elsewhere: float | None
     conserved: bool | None
     whatif_errors: tuple[float, ...]  # of the run's time without each origin
+    whatif_bars: tuple[float, ...]  # how far off these may be, as they say
     identity_error: float | None  # of the run's time with nothing changed
     said: tuple[str, ...]  # the problems' sentences
     failures: tuple[str, ...]  # what is wrong, in words
@@ -228,9 +229,12 @@ def _without(origin: Origin, members: dict[str, tuple[int, ...]]) -> list[str]:
 
 def _whatif(
     capture: Path, truth: Truth, members: dict[str, tuple[int, ...]]
-) -> tuple[list[float], float | None]:
-    """Errors of the predicted run without each origin, and of the run as it is."""
+) -> tuple[list[float], list[float], float | None]:
+    """Errors of the predicted run without each origin, their error bars, and the error of the run
+    as it is.
+    """
     errors: list[float] = []
+    bars: list[float] = []
     identity: float | None = None
     for origin in truth.origins:
         if origin.lost_share < _ENOUGH_LOST or not origin.run_without_ns:
@@ -242,8 +246,9 @@ def _whatif(
         code, answer = _json("whatif", str(capture), *words, "--json")
         if code == 0 and answer and answer.get("run_then_ns") is not None:
             errors.append(answer["run_then_ns"] / origin.run_without_ns - 1)
+            bars.append(answer["error_ns"] / origin.run_without_ns)
             identity = answer["run_now_ns"] / truth.run_ns - 1
-    return errors, identity
+    return errors, bars, identity
 
 
 def score_capture(capture: Path, truth: Truth, ask_whatif: bool = True) -> Score:
@@ -267,7 +272,11 @@ def score_capture(capture: Path, truth: Truth, ask_whatif: bool = True) -> Score
         if not right and not may_be_said(finding["family"], finding.get("ranks", ()), truth)
     ]
     failures += [f"false alarm: {_said(one)}" for one in alarms]
-    first = (bool(true_ones) and true_ones[0]) if must else None
+    # What is late by design may come before the planted fault.
+    judged = [
+        one for one, finding in zip(true_ones, problems, strict=True) if one or finding in alarms
+    ]
+    first = (bool(judged) and judged[0]) if must else None
     if first is False and named:
         failures.append("a planted fault is named, but not first")
     status_right = _status_right(status_code, status, truth)
@@ -290,13 +299,13 @@ def score_capture(capture: Path, truth: Truth, ask_whatif: bool = True) -> Score
         shares = _waiting_shares(waiting, truth, members)
         if not shares.conserved:
             failures.append("sums of waiting do not add up")
-    errors, identity = _whatif(capture, truth, members) if ask_whatif else ([], None)
+    errors, bars, identity = _whatif(capture, truth, members) if ask_whatif else ([], [], None)
     return Score(
         truth.kind, truth.seed, truth.ranks, len(must), len(named), first,
         tuple(_said(one) for one in alarms), status_right,
         _table_first(report or {}, truth), shares.delay,
-        shares.waiting, shares.path, shares.elsewhere, shares.conserved, tuple(errors), identity,
-        tuple(_said(one) for one in problems), tuple(failures),
+        shares.waiting, shares.path, shares.elsewhere, shares.conserved, tuple(errors), tuple(bars),
+        identity, tuple(_said(one) for one in problems), tuple(failures),
     )  # fmt: skip
 
 

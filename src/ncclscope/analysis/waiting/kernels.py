@@ -96,7 +96,7 @@ class _Columns:
 def kernels_of(run: Run) -> Kernels | None:
     """The kernels of a run; None where fewer than two ranks have GPU times."""
     columns = _columns(run)
-    ranks = np.unique(columns.rank)
+    ranks = np.flatnonzero(np.bincount(columns.rank))
     if len(ranks) < 2:
         return None
     kernel, first = _merge_groups(columns)
@@ -156,9 +156,11 @@ def _columns(run: Run) -> _Columns:
     form = run.column("form", rows)
     group = np.where(_is_pair(form), group, NONE)
     # Calls of a group follow each other; its kernels come in the order of their first call.
-    order = np.lexsort((call, rank))
-    order = order[np.lexsort((_first_call(rank, communicator, group, call)[order], rank[order]))]
-    rows, group = rows[order], group[order]
+    first_call = _first_call(rank, communicator, group, call)
+    if not _are_in_order(rank, first_call, call):
+        order = np.lexsort((call, first_call, rank))
+        rows, group, call, launched = rows[order], group[order], call[order], launched[order]
+        start, end = start[order], end[order]
 
     def column(name: str) -> Ints:
         return run.column(name, rows)
@@ -173,12 +175,23 @@ def _columns(run: Run) -> _Columns:
         stream=column("stream"),
         group=group,
         instance=column("instance"),
-        call_ns=call[order],
-        launched_ns=launched[order],
-        start_ns=start[order],
-        end_ns=end[order],
+        call_ns=call,
+        launched_ns=launched,
+        start_ns=start,
+        end_ns=end,
         is_root=column("root") == column("rank"),
     )
+
+
+def _are_in_order(*keys: Ints) -> bool:
+    """Whether rows are in the order of these keys, the first one before the others."""
+    tied = np.ones(max(len(keys[0]) - 1, 0), bool)
+    for key in keys:
+        step = np.diff(key)
+        if (step[tied] < 0).any():
+            return False
+        tied &= step == 0
+    return True
 
 
 def _first_call(rank: Ints, communicator: Ints, group: Ints, call_ns: Ints) -> Ints:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
-from ncclscope.analysis.waiting.quantiles import quantile_by_group
+from ncclscope.analysis.waiting.quantiles import member_quantiles, quantile_by_group
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Floats, Ints
 
@@ -66,19 +66,18 @@ def late_calls(
         gap = call[rows] - end_ns[place]
         later = (kernels.rank[place] == kernels.rank[rows]) & (gap >= -tolerance_ns) & (gap < after)
         after[later], back[later] = gap[later], number
-    waited, busy = _spread(group, groups, after), _spread(group, groups, since[rows])
-    typical = [quantile_by_group(group, groups, values, 0.5) for values in (after, since[rows])]
-    right_after = (count > 1) & (typical[0] < _RIGHT_AFTER * typical[1])
+    typical_waited, waited = _middle_and_spread(group, groups, after)
+    typical_busy, busy = _middle_and_spread(group, groups, since[rows])
+    right_after = (count > 1) & (typical_waited < _RIGHT_AFTER * typical_busy)
     enough = count >= _LEAST_LATE
     is_wait = (right_after | (enough & (_STEADIER * waited < busy)))[group]
     is_busy = (enough & ~right_after & (_STEADIER * busy < waited))[group] | (back == UNDECIDED)
     return LateCalls(rows, np.where(is_busy, BUSY, np.where(is_wait, back, UNDECIDED)))
 
 
-def _spread(group: Ints, groups: int, values: Ints) -> Floats:
-    """By group how far values vary: between their quartiles."""
-    low, high = (
-        quantile_by_group(group, groups, np.maximum(values, 0), quantile)
-        for quantile in (0.25, 0.75)
-    )
-    return np.maximum(high - low, _LEAST_SPREAD_NS)
+def _middle_and_spread(group: Ints, groups: int, values: Ints) -> tuple[Floats, Floats]:
+    """By group the median, and how far values vary: between their quartiles."""
+    zeros = np.zeros(len(group), np.int64)
+    table = member_quantiles(group, groups, zeros, values, (0.25, 0.5, 0.75))
+    low, middle, high = (table.of_usual_member(place, groups) for place in range(3))
+    return middle, np.maximum(high - low, _LEAST_SPREAD_NS)

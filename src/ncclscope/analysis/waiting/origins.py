@@ -122,6 +122,19 @@ class Waiting:
         return start_up_of(self.kernels, self.arrivals.events_ns)
 
     @cached_property
+    def start_up_ns(self) -> int:
+        """How long the start-up took: until the first call after it."""
+        call = self.arrivals.events_ns[:, 0]
+        steady = call[~self.start_up]
+        return int(steady.min() - call.min()) if len(steady) else 0
+
+    @property
+    def steady_ns(self) -> int:
+        """How long the run took without its start-up."""
+        events = self.arrivals.events_ns
+        return int(events[:, END].max() - events[:, 0].min()) - self.start_up_ns
+
+    @cached_property
     def charges(self) -> Charges:
         """All waits, charged."""
         return self.charges_of(None)

@@ -9,17 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.analysis.waiting.origins import Waiting
-from ncclscope.analysis.waiting.replay import run_ns
+from ncclscope.analysis.waiting.quantiles import quantile_by_group
+from ncclscope.analysis.waiting.root_causes import LEAST_PAUSE
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
-from ncclscope.arrays.types import Ints
+from ncclscope.arrays.types import Bools, Floats, Ints
 
-_LEAST_EACH = 0.01  # of the run: shorter pauses are noise
-_LEAST_SHARE = 0.03  # of the run, by all pauses of a rank
+_LEAST_SHARE = 0.03  # of the run without its start-up, by all pauses of a rank
 _TIMES_NOISE = 4.0  # what is long on other ranks
 _LONG = 0.99  # quantile of the excess of edges
 _DENSE = 0.12  # of the chances: more often is a habit
 _FEW = 5  # times: fewer are no habit, whatever the chances
+_SAME_TIME = 0.5  # of a pause, in the median of other ranks: all of them paused
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +34,31 @@ class Pauses:
     prediction: Prediction  # without them
 
 
+@dataclass(frozen=True, slots=True)
+class Standstills:
+    """Pauses of all ranks at the same time."""
+
+    length_ns: Ints  # beyond the usual, in the order of time
+    at_ns: Ints  # when each began
+
+
 def pauses_of(waiting: Waiting, what_if: WhatIf, without: tuple[int, ...]) -> tuple[Pauses, ...]:
     """Ranks with pauses that make the run notably longer, the most costly first. `without`: ranks
     whose delays are a habit.
     """
     kernels = waiting.kernels
-    now = run_ns(waiting.arrivals.events_ns)
+    now = waiting.steady_ns
     on_path = waiting.excess_on_path_ns.reshape(-1, 3)[:, :2].astype(np.float64)
     on_path[waiting.start_up] = 0
     on_path[waiting.dependencies.edge.reshape(-1, 3)[:, :2] == _abi.EDGE_ROOT] = 0
     sums = np.bincount(
-        kernels.rank, (on_path * (on_path > _LEAST_EACH * now)).sum(axis=1), len(kernels.ranks)
+        kernels.rank, (on_path * (on_path > LEAST_PAUSE * now)).sum(axis=1), len(kernels.ranks)
     )
     pauses = []
     for place in np.flatnonzero(sums >= _LEAST_SHARE * now).tolist():
         rank = int(kernels.ranks[place])
-        events = _events(waiting, place, on_path, _LEAST_EACH * now)
+        events = _events(waiting, place, on_path, LEAST_PAUSE * now)
+        events = events[~_of_all_ranks(waiting, events)]
         if rank in without or not len(events):
             continue
         keep = np.ones(len(waiting.time_ns), bool)
@@ -60,6 +70,57 @@ def pauses_of(waiting: Waiting, what_if: WhatIf, without: tuple[int, ...]) -> tu
         length = waiting.excess_ns[events].astype(np.int64)
         pauses.append(Pauses(rank, events, length, waiting.time_ns[events] - length, prediction))
     return tuple(sorted(pauses, key=lambda own: own.prediction.run_then_ns))
+
+
+def standstills_of(waiting: Waiting) -> Standstills | None:
+    """When all ranks paused together; None where that costs no notable part of the run."""
+    now = waiting.steady_ns
+    path, beyond = waiting.path, _beyond_median(waiting).reshape(-1)
+    events = path.events
+    length = np.minimum(beyond[events], path.length_ns)
+    chosen = (length > LEAST_PAUSE * now) & ~waiting.start_up[events // 3]
+    chosen &= waiting.dependencies.edge[events] != _abi.EDGE_ROOT
+    events, length = events[chosen][::-1], length[chosen][::-1]
+    together = _of_all_ranks(waiting, events)
+    events, length = events[together], length[together].astype(np.int64)
+    if length.sum() < _LEAST_SHARE * now:
+        return None
+    return Standstills(length, waiting.time_ns[events] - length)
+
+
+def _beyond_median(waiting: Waiting) -> Floats:
+    """By kernel and event how much longer the edge before it is than the median one of its
+    position, whatever it followed; transfers 0. What all ranks do now and then is usual in its way,
+    and still a pause.
+    """
+    position, positions = (
+        waiting.dependencies.position.astype(np.int64),
+        waiting.dependencies.positions,
+    )
+    length = waiting.dependencies.length_ns.reshape(-1, 3)
+    beyond = np.zeros(length.shape)
+    for event in (0, 1):
+        median = quantile_by_group(position, positions, length[:, event], 0.5)
+        beyond[:, event] = np.maximum(length[:, event] - median[position], 0.0)
+    return beyond
+
+
+def _of_all_ranks(waiting: Waiting, events: Ints) -> Bools:
+    """Which of these pauses most other ranks had at the same time: who paused longest is chance."""
+    together = np.zeros(len(events), bool)
+    if not len(events):
+        return together
+    kernels, beyond = waiting.kernels, _beyond_median(waiting)
+    time = waiting.time_ns.reshape(-1, 3)
+    for place, event in enumerate(events.tolist()):
+        at, length = time[event // 3, event % 3], beyond[event // 3, event % 3]
+        near = (np.abs(time - at) <= length) & (beyond > 0)
+        rows = np.flatnonzero(near.any(axis=1))
+        longest = np.zeros(len(kernels.ranks))
+        np.maximum.at(longest, kernels.rank[rows], (beyond[rows] * near[rows]).max(axis=1))
+        others = np.delete(longest, kernels.rank[event // 3])
+        together[place] = np.median(others) >= _SAME_TIME * length
+    return together
 
 
 def _events(waiting: Waiting, place: int, on_path: np.ndarray, least_ns: float) -> Ints:

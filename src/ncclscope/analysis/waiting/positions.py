@@ -119,21 +119,30 @@ def _programs(times: Ints) -> Ints | None:
     """By rank the number of its program; None where there are too many."""
     most = times.max(axis=1, keepdims=True)
     usual = times >= np.maximum(most // 8, 3)  # most positions of a step occur once in it
-    distinct, of_rank = np.unique(usual, axis=0, return_inverse=True)
     programs: list[Bools] = []
-    program_of = np.zeros(len(distinct), np.int64)
-    for number, own in enumerate(distinct):
-        for program, others in enumerate(programs):
-            either = int((own | others).sum())
-            if either == 0 or int((own & others).sum()) >= _SAME_PROGRAM * either:
-                program_of[number] = program
-                break
-        else:
-            program_of[number] = len(programs)
-            programs.append(own)
+    program_of = np.zeros(len(usual), np.int64)
+    program_by_pattern: dict[bytes, int] = {}
+    for rank, own in enumerate(usual):
+        pattern = np.packbits(own).tobytes()
+        program = program_by_pattern.get(pattern)
+        if program is None:
+            program = _like_one_of(programs, own)
+            if program == len(programs):
+                programs.append(own)
+            program_by_pattern[pattern] = program
         if len(programs) > _MOST_PROGRAMS:
             return None
-    return program_of[of_rank.reshape(-1)]
+        program_of[rank] = program
+    return program_of
+
+
+def _like_one_of(programs: list[Bools], own: Bools) -> int:
+    """The number of a program with nearly these usual positions; a new one where none has them."""
+    for program, others in enumerate(programs):
+        either = int((own | others).sum())
+        if either == 0 or int((own & others).sum()) >= _SAME_PROGRAM * either:
+            return program
+    return len(programs)
 
 
 def start_up_of(kernels: Kernels, events_ns: Ints) -> Bools:

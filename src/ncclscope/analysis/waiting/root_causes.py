@@ -15,19 +15,26 @@ from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.functions import ROOT_FIRST, waits_for
 
+# Shares of the run are shares of it without the start-up: the first minutes of a long job are
+# mostly start-up on record.
 LEAST_GAIN = 0.02  # of the run: less is nobody's concern
 _HABIT = 0.03  # of the run in steady excess: less is chance where noise is heavy
 _MOST_OF_IT = 0.5  # of what a rank's edges have beyond the usual
 _LEAD = 0.15  # of the run: what ranks that are tied loosely may be apart
 _FEW_MEETINGS = 0.02  # of all kernels
 _ROUNDS = 4
+_MOST_ORDERED = 6  # causes of which each is taken out last
 _TIMES_NEXT = 3.0  # as much as the next one, or more, for all that stand out
 _TIMES_MEDIAN = 4.0  # as much as the median of the others
 _FLOOR = 0.02  # of the largest: smaller ones are alike
 _MOST_KERNELS = 2_000_000  # of a run whose waiting is explained more than once
 _OFTEN = 5  # times: fewer are pauses
+LEAST_PAUSE = 0.01  # of the run: delays that are no habit and longer are pauses
 _DENSE = 0.12  # of the chances between the first and the last: fewer are pauses
+_MOSTLY_AS_ROOT = 0.8  # of the delays of a server
+_IRREGULAR = 1.5  # upper by lower quartile; of exponential gaps, 2
 _PAUSE = 10.0  # times what is typical
 _DEVIATIONS = 2.0  # of counts that chance alone makes
 _SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the median
@@ -48,6 +55,7 @@ class Delays:
     before: tuple[int, int]  # most often: code of the function that came late, and communicator
     first_ns: int
     last_ns: int
+    as_idle_root: bool = False  # before it sends to all others, each time by another length
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,7 @@ class RootCauses:
     communicators: tuple[int, ...]  # rows
     prediction: Prediction  # without all of them
     alone: tuple[Prediction, ...]  # without each one alone: ranks, then communicators
+    last_ns: tuple[int, ...]  # what each gains after all others were taken out, or may gain
 
 
 def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
@@ -78,7 +87,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
             communicators=(*change.communicators, *communicators),
         )
         events = what_if.events_ns(change, _pauses(waiting, change.ranks))
-        if best - run_ns(events) >= LEAST_GAIN * now:
+        if best - run_ns(events) >= LEAST_GAIN * waiting.steady_ns:
             kept, best = change, run_ns(events)
         rounds += 1
         if len(waiting.kernels) > _MOST_KERNELS:
@@ -99,7 +108,25 @@ def _with_predictions(waiting: Waiting, what_if: WhatIf, change: Change) -> Root
     together = what_if.predict(change, keep)
     alone = (together,) if len(single) == 1 else tuple(what_if.predict(one, keep) for one in single)
     delays = tuple(delays_of(waiting, rank) for rank in change.ranks)
-    return RootCauses(delays, change.communicators, together, alone)
+    if len(single) <= _MOST_ORDERED:
+        last = [_gain_of_last(what_if, change, keep, own, together.run_then_ns) for own in single]
+    else:
+        last = [int(_excess_ns(waiting)[waiting.kernels.ranks == rank][0]) for rank in change.ranks]
+        last += [max(own.run_now_ns - own.run_then_ns, 0) for own in alone[len(delays) :]]
+    return RootCauses(delays, change.communicators, together, alone, tuple(last))
+
+
+def _gain_of_last(
+    what_if: WhatIf, change: Change, keep: Bools, own: Change, together_ns: int
+) -> int:
+    """What one cause gains after all others were taken out."""
+    if len(change.ranks) + len(change.communicators) == 1:
+        return 0
+    others = Change(
+        ranks=tuple(rank for rank in change.ranks if rank not in own.ranks),
+        communicators=tuple(row for row in change.communicators if row not in own.communicators),
+    )
+    return max(run_ns(what_if.events_ns(others, keep)) - together_ns, 0)
 
 
 def _pauses(waiting: Waiting, ranks: tuple[int, ...]) -> Bools:
@@ -156,28 +183,38 @@ def _standing_out(
 
 
 def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) -> list[int]:
-    """Ranks in which far more waiting begins than in others, or whose edges are longer than usual
-    in nearly every step.
+    """Ranks in which far more waiting begins than in others, or whose edges are longer than usual:
+    in nearly every step, or far more than those of others in sum. Of several slow ranks only the
+    last one makes others wait, and that may be another one each time.
     """
     kernels, usual = left.kernels, left.usual
     taken = np.isin(kernels.ranks, change.ranks)
     own, steady = np.where(taken, 0, own), np.where(taken, 0, usual.steady_excess_ns)
-    steady = np.where(steady >= _HABIT * run_ns(left.arrivals.events_ns), steady, 0)
+    steady = np.where(steady >= _HABIT * left.steady_ns, steady, 0)
+    sums = _excess_ns(left)
     alike, more = standing_out(steady), standing_out(own)
-    habit, candidates = alike & (own > 0), alike | more
-    excess = left.excess_ns.reshape(-1, 3)[:, :2].sum(axis=1) * ~left.start_up
-    sums = np.bincount(kernels.rank, excess, minlength=len(kernels.ranks))
+    long = standing_out(np.where(taken, 0, sums))
+    long &= sums >= _HABIT * left.steady_ns
+    habit, candidates = alike & (own > 0), alike | more | long
     most = steady >= _MOST_OF_IT * sums  # steps that are long for all ranks do not hide a habit
-    least = _LEAD * run_ns(left.arrivals.events_ns) if _is_tied_loosely(left) else 0.0
-    return [
-        int(rank)
-        for place, rank in enumerate(kernels.ranks)
-        if sums[place] >= least
-        and (
-            (habit[place] and (most[place] or _is_significant(left, int(rank), candidates)))
-            or (more[place] and _is_no_chance(left, int(rank), candidates))
-        )
-    ]
+    least = _LEAD * left.steady_ns if _is_tied_loosely(left) else 0.0
+    late = []
+    for place in np.flatnonzero((sums >= least) & candidates).tolist():
+        rank = int(kernels.ranks[place])
+        if (
+            (habit[place] and (most[place] or _is_significant(left, rank, candidates)))
+            or (more[place] and _is_no_chance(left, rank, candidates, bool(long[place])))
+            or (long[place] and own[place] > 0 and _is_often_long(left, rank, candidates))
+        ):
+            late.append(rank)
+    return late
+
+
+def _excess_ns(waiting: Waiting) -> Floats:
+    """By rank how much longer than usual its edges are, without the start-up."""
+    kernels = waiting.kernels
+    excess = waiting.excess_ns.reshape(-1, 3)[:, :2].sum(axis=1) * ~waiting.start_up
+    return np.bincount(kernels.rank, excess, minlength=len(kernels.ranks)).astype(np.float64)
 
 
 def _is_tied_loosely(waiting: Waiting) -> bool:
@@ -189,12 +226,21 @@ def _is_tied_loosely(waiting: Waiting) -> bool:
     return bool(meets.sum() < _FEW_MEETINGS * (~waiting.start_up).sum())
 
 
-def _is_no_chance(waiting: Waiting, rank: int, candidates: Bools) -> bool:
-    """Whether a rank's delays are a habit, and far more than ranks that do not stand out have of
-    such a length: where noise is heavy, one of them has most of it by chance.
+def _is_often_long(waiting: Waiting, rank: int, candidates: Bools) -> bool:
+    """Whether edges of a rank are long as a habit, whoever others waited for."""
+    is_steady = delays_of(waiting, rank, of_last_arrivals=False).steady
+    return is_steady and _is_significant(waiting, rank, candidates)
+
+
+def _is_no_chance(waiting: Waiting, rank: int, candidates: Bools, is_long: bool) -> bool:
+    """Whether a rank's delays are a habit, or come now and then, and are far more than ranks that
+    do not stand out have of such a length: where noise is heavy, one of them has most of it by
+    chance. `is_long`: its edges stand out, too.
     """
     delays = delays_of(waiting, rank)
-    if not delays.steady or not _is_significant(waiting, rank, candidates):
+    short = delays.typical_ns < LEAST_PAUSE * waiting.steady_ns
+    seldom = is_long and short and delays.times >= _OFTEN
+    if not (delays.steady or seldom) or not _is_significant(waiting, rank, candidates):
         return False
     kernels = waiting.kernels
     long = waiting.excess_ns.reshape(-1, 3)[:, :2] >= delays.typical_ns / 2
@@ -246,9 +292,9 @@ def _slow_communicators(waiting: Waiting, transfers: Floats) -> list[int]:
 
 
 # ---- the delays of a rank ----
-def delays_of(waiting: Waiting, rank: int) -> Delays:
-    """The delays of a rank: edges that waiting was charged to. Of a rank that others hide, all its
-    edges that were longer than usual.
+def delays_of(waiting: Waiting, rank: int, of_last_arrivals: bool = True) -> Delays:
+    """The delays of a rank: edges that waiting was charged to. Of a rank that others hide, or
+    without `of_last_arrivals`, all its edges that were longer than usual.
     """
     kernels = waiting.kernels
     place = int(np.searchsorted(kernels.ranks, rank))
@@ -259,7 +305,8 @@ def delays_of(waiting: Waiting, rank: int) -> Delays:
     charged = waiting.charges.by_event[events].astype(np.float64)
     excess = waiting.excess_ns[events]
     typical, usual = typical_excess(excess, charged)
-    if usual.sum() < _OFTEN and waiting.usual.steady_excess_ns[place] > 0:
+    is_hidden = usual.sum() < _OFTEN and waiting.usual.steady_excess_ns[place] > 0
+    if is_hidden or not of_last_arrivals:
         typical, usual = typical_excess(excess, excess)
     if not usual.any():
         return Delays(rank, 0, 0, 0, False, {}, "", np.empty(0, np.int64), (0, 0), 0, 0)
@@ -280,7 +327,20 @@ def delays_of(waiting: Waiting, rank: int) -> Delays:
         before=_most_often(kernels.function[late], kernels.communicator[late]),
         first_ns=int(times.min()),
         last_ns=int(times.max()),
+        as_idle_root=_is_idle_root(waiting, chosen),
     )
+
+
+def _is_idle_root(waiting: Waiting, events: Ints) -> bool:
+    """Whether delays come before a rank sends to all others, and their lengths vary as the gaps
+    between requests do: a server that has nothing to do is as late as a slow one.
+    """
+    run, rows = waiting.run, waiting.kernels.row[events // 3]
+    sends = np.array([waits_for(name) == ROOT_FIRST for name in run.model.words["function"]])
+    is_root = run.column("root", rows) == run.column("rank", rows)
+    as_root = float(np.mean(sends[run.column("function", rows)] & is_root))
+    low, high = np.quantile(waiting.excess_ns[events], (0.25, 0.75))
+    return bool(as_root > _MOSTLY_AS_ROOT and high > _IRREGULAR * low)
 
 
 def _by_kind(waiting: Waiting, events: Ints) -> dict[str, int]:

@@ -25,10 +25,11 @@ _SLOW_STAGE = 1.4  # own time, times that of the median stage: less is design
 _LEAST_STAGES = 4
 _COMPARED_IN_STAGES = (_abi.EDGE_GPU, _abi.EDGE_HOST, _abi.EDGE_HOST_AFTER_SYNC)
 _SLOW_RANK = 1.15  # times as long as others at positions that can be compared
+_MOST_RANKS = 0.6  # of those that have a position
 _ALIKE = 1.2  # how far these may differ from each other
 _STEADY = 6  # edges of a member at one position: fewer show no habit
 _HIGH = 0.9
-_SAMPLE = 4_000_000
+_SAMPLE = 1_000_000
 _RUN = 64  # calls in a row are sampled together
 
 
@@ -107,31 +108,50 @@ def usual_lengths_of(
 def _slowness(
     group: Ints, rank: Ints, edge: npt.NDArray[np.int8], length: Ints, usual: Floats
 ) -> Floats:
-    """By start how much too long what is usual at its position is, where one rank alone shows how
-    long it takes, because others are held back, and that rank is slow; else 1. The rank must be
-    about as much slower at all positions that others show, too.
+    """By start how much too long what is usual at its position is, where slow ranks alone show how
+    long it takes, because others are held back; else 1. A rank is slow that takes about as much
+    longer than others at all positions that most ranks show.
     """
     factor = np.ones(len(group))
     free = np.flatnonzero((length > TIGHT_NS) & (edge != _abi.EDGE_ROOT) & (usual > 0))
     if not len(free):
         return factor
     table = _quantiles(group, rank, length, free)
-    alone = np.zeros(int(group.max()) + 1, bool)
-    alone[table.group] = table.count_members()[table.group] == 1
-    usual_of = np.full(len(alone), np.nan)
+    groups, ranks = int(group.max()) + 1, int(rank.max()) + 1
+    usual_of = np.full(groups, np.nan)
     usual_of[group[free]] = usual[free]
     ratio = table.quantiles[0] / np.maximum(usual_of[table.group], 1.0)
-    shown = ~alone[table.group] & (table.count >= _STEADY)
-    for member in np.unique(table.member[alone[table.group]]).tolist():
-        ratios = np.sort(ratio[shown & (table.member == member)])
-        if not len(ratios):
-            continue
-        middle = float(ratios[len(ratios) // 2])
-        if middle > _SLOW_RANK and ratios[0] > middle / _ALIKE and ratios[-1] < middle * _ALIKE:
-            its_alone = np.zeros(len(alone), bool)
-            its_alone[table.group[table.member == member]] = True
-            factor[(alone & its_alone)[group]] = middle
-    return factor
+    everybody = np.bincount(np.unique(group * ranks + rank) // ranks, minlength=groups)
+    shown = np.bincount(table.group, minlength=groups)
+    by_most = ((shown > 1) & (shown > _MOST_RANKS * everybody))[table.group]
+    slow = _slow_members(table.member, ratio, by_most & (table.count >= _STEADY), ranks)
+    of_slow = ~np.isnan(slow[table.member])
+    quick = np.bincount(table.group, ~of_slow, minlength=groups)
+    rows = np.flatnonzero(of_slow & (quick[table.group] == 0))
+    if not len(rows):
+        return factor
+    rows = rows[np.lexsort((slow[table.member[rows]], table.group[rows]))]
+    first, count = np.unique(table.group[rows], return_index=True, return_counts=True)[1:]
+    middle = rows[first + (count - 1) // 2]
+    of_group = np.ones(groups)
+    of_group[table.group[middle]] = slow[table.member[middle]]
+    return np.asarray(of_group[group])
+
+
+def _slow_members(member: Ints, ratio: Floats, shown: Bools, members: int) -> Floats:
+    """By member how many times as long as usual it takes where most show that; NaN where it does
+    not take longer, or not about as much everywhere.
+    """
+    slow = np.full(members, np.nan)
+    rows = np.flatnonzero(shown)
+    rows = rows[np.lexsort((ratio[rows], member[rows]))]
+    own, first, count = np.unique(member[rows], return_index=True, return_counts=True)
+    if len(own):
+        middle = ratio[rows[first + count // 2]]
+        least, most = ratio[rows[first]], ratio[rows[first + count - 1]]
+        alike = (least > middle / _ALIKE) & (most < middle * _ALIKE)
+        slow[own] = np.where(alike & (middle > _SLOW_RANK), middle, np.nan)
+    return slow
 
 
 def _slow_launches(

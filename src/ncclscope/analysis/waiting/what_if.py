@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.analysis.measures import bus_bytes
-from ncclscope.analysis.waiting.arrivals import START
+from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.positions import period_of
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
@@ -36,6 +36,8 @@ class Change:
     links: tuple[tuple[int, int], ...] = ()  # global ranks: transfers between them are as usual
     free: tuple[int, ...] = ()  # rows: their transfers take no time
     bandwidths: tuple[tuple[int, float], ...] = ()  # rows, and GB/s of their transfers
+    # Rows, how many times faster their transfers are, and from when to when in ns.
+    faster: tuple[tuple[int, float, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,13 @@ class Prediction:
     step_then_ns: int | None
     error_ns: int  # of `run_then_ns`
     hidden_ns: int = 0  # of that, because work is hidden behind waiting in every step
+    start_up_ns: int = 0  # of both runs
+
+    @property
+    def gained_after_start_up(self) -> float:
+        """The share that would be gained of the run without its start-up."""
+        steady = self.run_now_ns - self.start_up_ns
+        return (self.run_now_ns - self.run_then_ns) / steady if steady > 0 else 0.0
 
     @property
     def gained_share(self) -> float:
@@ -76,14 +85,15 @@ class WhatIf:
         then = self.events_ns(change, keep)
         least = self._replay.events_ns(self._lengths(change, keep, high=False))
         spread = (run_ns(then) - run_ns(least)) / 2
-        error = float(np.hypot(spread, _MODEL_ERROR * run_ns(then)))
+        start_up = self._waiting.start_up_ns
+        error = float(np.hypot(spread, _MODEL_ERROR * max(run_ns(then) - start_up, 0)))
         hidden = 0
         if self._replay.has_hidden_work:
             most = self._replay.events_ns(self._lengths(change, keep, high=True), hidden=True)
             hidden = run_ns(most) - run_ns(then)
         return Prediction(
             run_ns(now), run_ns(then), self._step_ns(now), self._step_ns(then),
-            round(error) + hidden, hidden,
+            round(error) + hidden, hidden, start_up,
         )  # fmt: skip
 
     def events_ns(self, change: Change, keep: Bools | None = None) -> Ints:
@@ -110,6 +120,10 @@ class WhatIf:
         for row, gb_s in change.bandwidths:
             own = kernels.communicator == row
             length[2::3][own] = self._bus_bytes()[own] / gb_s
+        end_ns = waiting.arrivals.events_ns[:, END]
+        for row, factor, since_ns, until_ns in change.faster:
+            own = (kernels.communicator == row) & (end_ns >= since_ns) & (end_ns <= until_ns)
+            length[2::3][own] = length[2::3][own] / factor
         return length
 
     def _habit_ns(self, events: Ints) -> Floats:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from ncclscope.analysis.change import INTER_NODE, Slowdown, slowdowns
+from ncclscope.analysis.waiting.what_if import Change
 from ncclscope.diagnose.finding import CRITICAL, WARNING, Evidence, Finding
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import percent, plural
@@ -30,6 +31,13 @@ def _factor(slowdown: Slowdown) -> float:
     return float(np.median([change.factor for change in slowdown.changes]))
 
 
+def _as_before(slowdown: Slowdown) -> Change:
+    """Transfers that are as fast as before: some of the slow ones hide behind other work."""
+    until = slowdown.ended_ns if slowdown.ended_ns is not None else np.iinfo(np.int64).max
+    window = (slowdown.began_ns, int(until))
+    return Change(faster=tuple((c.communicator, c.factor, *window) for c in slowdown.changes))
+
+
 def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
     run = context.run
     # Communicators of different ranks run side by side: the rank that lost most counts.
@@ -39,9 +47,15 @@ def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
             lost[rank] = lost.get(rank, 0.0) + change.lost_ns
     most = max(lost.values(), default=0.0)
     share = min(most * context.synchronized.weight / run.span_ns, 1.0)
+    if context.what_if is not None and not context.what_if.why_not:
+        share = min(share, context.what_if.predict(_as_before(slowdown)).gained_share)
     if share < _LOST_SHARE:
         return None
     factor, at = _factor(slowdown), context.at(slowdown.began_ns)
+    when, until, compared = f"from {at} s on", "", f"before and after {at} s"
+    if slowdown.ended_ns is not None:
+        until = context.at(slowdown.ended_ns)
+        when, compared = f"from {at} to {until} s", "in that time and outside of it"
     names = tuple(run.model.communicator_names[c.communicator] for c in slowdown.changes)
     more = len(names) - _MOST_NAMES
     listed = ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
@@ -49,18 +63,20 @@ def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
     return Finding(
         "degradation",
         CRITICAL if share >= _GRAVE_SHARE else WARNING,
-        f"from {at} s on collectives take {factor:.3g} times as long on the wire on "
+        f"{when} collectives take {factor:.3g} times as long on the wire on "
         f"{plural(len(names), 'communicator')} ({listed}); {percent(share)} of the run lost",
         "look for what began then: link errors, other jobs on the network, thermal throttling",
-        "slower",
+        "slower for a while" if until else "slower",
         () if len(ranks) == len(run.host_of) else ranks,
         (),
         names,
         (
             Evidence(
-                f"median time on the wire before and after {at} s",
-                {"at_s": float(at), "factor": round(factor, 4), "communicators": list(names)},
-                f"ncclscope report {context.path} --since {at}",
+                f"median time on the wire {compared}",
+                {"at_s": float(at), "factor": round(factor, 4), "communicators": list(names)}
+                | ({"until_s": float(until)} if until else {}),
+                f"ncclscope report {context.path} --since {at}"
+                + (f" --until {until}" if until else ""),
             ),
         ),
         confidence=0.9,

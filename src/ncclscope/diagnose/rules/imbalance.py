@@ -5,7 +5,7 @@ from shlex import quote
 
 import numpy as np
 
-from ncclscope.analysis.balance import FunctionBalance, balances, module_balances
+from ncclscope.analysis.balance import FunctionBalance, are_hubs, balances, module_balances
 from ncclscope.analysis.robust_statistics import robust_spread
 from ncclscope.arrays.types import Bools, Floats
 from ncclscope.diagnose.finding import INFO, SEVERITIES, WARNING, Evidence, Finding
@@ -29,7 +29,7 @@ def find(context: RuleContext) -> list[Finding]:
     for balance in balances(context.run, _LEAST_RANKS):
         for what, values in (("bytes", balance.bytes), ("calls", balance.calls)):
             heavy = _heavy_ranks(values)
-            if heavy.any():
+            if heavy.any() and not are_hubs(context.run, balance, heavy):
                 findings.append(_finding(context, balance, what, values, heavy))
                 break
     findings = _with_modules(context, _merge_both_ends(findings))

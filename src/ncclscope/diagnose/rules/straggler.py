@@ -22,6 +22,7 @@ _PROBLEM_SHARE = 0.04  # of the run: delays that cost less are worth a remark
 # pause of 3.8 ms in its 114 ms.
 _SHORT_PAUSE_NS = 10_000_000
 _PHASE_SHARE = 0.02  # of a step: a phase that takes so much longer is named
+_LATER = 0.15  # of the run: delays that begin, or end, so far from its ends are not always there
 _MANY = 4  # ranks that are late alike are named in one finding
 _MOST_NAMED = 3
 
@@ -33,7 +34,8 @@ def find(context: RuleContext) -> list[Finding]:
         return []
     causes = context.root_causes
     late = _stragglers(context, causes) if causes is not None and causes.ranks else []
-    return late + _pauses(context) or _nobody_in_particular(context, account)
+    late += _pauses(context)
+    return (late or _nobody_in_particular(context, account)) + _standstills(context)
 
 
 def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
@@ -55,19 +57,21 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
         if share_of[delays.rank] < _LEAST_SHARE and len(causes.ranks) > 1:
             continue  # found behind others, and not worth a sentence
         prediction = causes.prediction if alone else None
-        findings.append(_rank_finding(context, delays, prediction, share_of[delays.rank]))
+        share = share_of[delays.rank]
+        cost = _cost(context, prediction, share, "it", _alone(causes, (delays.rank,)))
+        findings.append(_rank_finding(context, delays, cost, share))
     return findings
 
 
 def _shares(causes: RootCauses) -> dict[int, float]:
     """By rank the share of the run that it costs: of what all causes cost together, in proportion
-    to what each costs alone and to the waiting that began on it.
+    to what each gains alone, and after all others were taken out. Two ranks that are equally late
+    gain nothing alone, and everything after the other one.
     """
     together = max(causes.prediction.gained_share, 0.0)
     alone = np.array([max(one.gained_share, 0.0) for one in causes.alone])
-    waits = np.array([delays.waiting_ns for delays in causes.ranks], np.float64)
-    weight = alone + 1e-3
-    weight[: len(waits)] += waits / max(waits.sum(), 1.0) * together
+    last = np.array(causes.last_ns, np.float64) / max(causes.prediction.run_now_ns, 1)
+    weight = alone + np.maximum(last, 0.0) + 1e-6
     shares = together * weight / weight.sum()
     return {delays.rank: float(share) for delays, share in zip(causes.ranks, shares, strict=False)}
 
@@ -84,13 +88,16 @@ def _late_hosts(context: RuleContext, late: set[int]) -> dict[int, list[int]]:
     }
 
 
-def _severity(share: float, delays_share: float = 0.0) -> str:
+def _severity(context: RuleContext, share: float, delays_share: float = 0.0) -> str:
     """`delays_share`: of the run, all delays together. A rank that hides behind another one costs
-    little, until that one is mended.
+    little, until that one is mended. What counts is the run without its start-up.
     """
-    if max(share, delays_share) < _PROBLEM_SHARE:
+    waiting = context.waiting
+    steady_ns = context.run.span_ns - (waiting.start_up_ns if waiting is not None else 0)
+    scale = context.run.span_ns / max(steady_ns, 1)
+    if max(share, delays_share) * scale < _PROBLEM_SHARE:
         return INFO
-    return CRITICAL if share >= _GRAVE_SHARE else WARNING
+    return CRITICAL if share * scale >= _GRAVE_SHARE else WARNING
 
 
 # ---- sentences ----
@@ -122,12 +129,16 @@ def _kind(delays: Delays) -> str:
     return _KINDS.get(delays.kind, "compute")
 
 
-def _cost(context: RuleContext, prediction: Prediction | None, share: float, who: str) -> str:
-    """What delays cost: a prediction, or a share of the run where others cost time as well."""
+def _cost(
+    context: RuleContext, prediction: Prediction | None, share: float, who: str, alone: str = ""
+) -> str:
+    """What delays cost: a prediction, or a share of the run where others cost time as well.
+    `alone`: what it gains if nothing else is mended.
+    """
     if context.what_if is not None and context.what_if.why_not:
         return f"{context.what_if.why_not}, and what that costs cannot be told from them"
     if prediction is None:
-        return f"waiting for {who} costs {percent(share)} of the run"
+        return f"waiting for {who} costs {percent(share)} of the run{alone}"
     return f"without that {_instead(prediction)}"
 
 
@@ -191,19 +202,48 @@ def _confidence(delays: Delays) -> float:
     return min(0.5 + 0.5 * delays.times / (delays.times + 10), 0.99)
 
 
-def _rank_finding(
-    context: RuleContext, delays: Delays, prediction: Prediction | None, share: float
-) -> Finding:
+def _alone(causes: RootCauses, ranks: tuple[int, ...]) -> str:
+    """What some ranks gain if no other cause is mended, and all causes together."""
+    together = causes.prediction
+    text = f"all causes together {percent(together.gained_share)}"
+    if len(ranks) == 1:
+        places = [delays.rank for delays in causes.ranks]
+        gain = max(causes.alone[places.index(ranks[0])].gained_share, 0.0)
+        text = f"mended alone {percent(gain)}, {text}"
+    return f" ({text})"
+
+
+def _when(context: RuleContext, delays: list[Delays]) -> str:
+    """When ranks are late, where that is not the whole run: " from 3.100 s on"."""
+    first = min(one.first_ns for one in delays if one.times)
+    last = max(one.last_ns for one in delays if one.times)
+    waiting = context.waiting
+    if waiting is None:
+        return ""
+    began = int(waiting.time_ns.min()) + waiting.start_up_ns
+    ended = began + waiting.steady_ns
+    since, until = first > began + _LATER * (ended - began), last < ended - _LATER * (ended - began)
+    if since and until:
+        return f" from {context.at(first)} to {context.at(last)} s"
+    if since:
+        return f" from {context.at(first)} s on"
+    return f" until {context.at(last)} s" if until else ""
+
+
+def _rank_finding(context: RuleContext, delays: Delays, cost: str, share: float) -> Finding:
     rank, kind = delays.rank, _kind(delays)
     host = context.run.host_of.get(rank, "")
-    cost = _cost(context, prediction, share, "it")
     name = context.run.model.communicator_names[delays.before[1]]
     phase, phase_evidence = _phase(context, rank)
     delays_share = delays.times * delays.typical_ns / context.run.span_ns
+    severity = _severity(context, share, delays_share)
+    if delays.as_idle_root:
+        severity, cost = INFO, f"it sends to all others, and may have had nothing to send; {cost}"
     return Finding(
         "straggler",
-        _severity(share, delays_share),
-        f"rank {rank}{context.where(rank)} is late {delays.times:,} times, typically by "
+        severity,
+        f"rank {rank}{context.where(rank)} is late {delays.times:,} times"
+        f"{_when(context, [delays])}, typically by "
         f"{duration(delays.typical_ns)}, mostly to {_before(context, delays)}{phase}; {cost}",
         f"{_CAUSES[kind]}: {_ADVICE[kind]}",
         kind,
@@ -241,11 +281,13 @@ def _host_finding(
     host, ranks = context.run.model.nodes[node], tuple(delays.rank for delays in late)
     typical = float(np.median([delays.typical_ns for delays in late]))
     only = len(causes.ranks) == len(ranks) and not causes.communicators
-    cost = _cost(context, causes.prediction if only else None, share, "them")
+    together = causes.prediction if only else None
+    cost = _cost(context, together, share, "them", _alone(causes, ranks))
     return Finding(
         "straggler",
-        _severity(share),
-        f"all {len(ranks)} ranks of {host} are late, typically by {duration(typical)}; {cost}",
+        _severity(context, share),
+        f"all {len(ranks)} ranks of {host} are late{_when(context, late)}, typically by "
+        f"{duration(typical)}; {cost}",
         "something of the whole host is slow: look at its power, thermals, CPU and storage; "
         f"{_HOST_CAUSES[kind]}",
         f"host {kind}",
@@ -274,7 +316,7 @@ def _many_finding(
     hosts = tuple(sorted({context.run.host_of[r] for r in ranks if r in context.run.host_of}))
     return Finding(
         "straggler",
-        _severity(share),
+        _severity(context, share),
         f"{ranks_in_words(ranks)} are late, typically by {duration(typical)}; "
         f"{_cost(context, causes.prediction, share, 'them')}",
         f"look for what these ranks have in common; {_ADVICE[kind]}",
@@ -327,7 +369,7 @@ def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
     is_problem = int(pauses.length_ns.max()) >= _SHORT_PAUSE_NS
     return Finding(
         "straggler",
-        _severity(share) if is_problem else INFO,
+        _severity(context, share) if is_problem else INFO,
         f"rank {rank}{context.where(rank)} paused {often}, and others waited for it; "
         f"{_cost(context, replace(prediction, step_now_ns=None), share, 'it')}",
         "look for what only this rank does then: a checkpoint, an evaluation, logging, a data "
@@ -348,6 +390,39 @@ def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
         confidence=0.85,
         lost_share=min(share, 1.0),
     )
+
+
+def _standstills(context: RuleContext) -> list[Finding]:
+    """Times in which all ranks paused: who was the last of them is chance."""
+    standstills = context.standstills
+    if standstills is None:
+        return []
+    times, total_ns = len(standstills.length_ns), int(standstills.length_ns.sum())
+    share = min(total_ns / context.run.span_ns, 1.0)
+    at_s, longest = context.at(int(standstills.at_ns[0])), int(standstills.length_ns.max())
+    often = f"once, at {at_s} s, for {duration(longest)}"
+    if times > 1:
+        often = f"{times:,} times from {at_s} s on, for up to {duration(longest)}"
+    return [
+        Finding(
+            "straggler",
+            INFO,
+            f"all ranks paused together {often}: {percent(share)} of the run, and no rank is to "
+            "blame",
+            "look for what all ranks do then: a checkpoint, data loaders that start again; or for "
+            "what stops the whole job: a scheduler that suspends it, a file system that hangs",
+            "all ranks",
+            evidence=(
+                Evidence(
+                    "most ranks were about as late at the same time",
+                    {"times": times, "longest_us": round(longest / 1e3, 3)},
+                    f"ncclscope report {context.path} --since {at_s} --by rank",
+                ),
+            ),
+            confidence=0.8,
+            lost_share=share,
+        )
+    ]
 
 
 def _nobody_in_particular(context: RuleContext, account: WaitingAccount) -> list[Finding]:

@@ -1,0 +1,68 @@
+"""Faults that come and go, that many ranks share, and what looks like one and is none."""
+
+from pathlib import Path
+
+import pytest
+
+from ncclscope.diagnose.finding import Finding
+from tests.support.diagnosis import diagnose_capture
+from tests.support.laboratory.kinds import all_kinds
+
+KINDS = all_kinds()
+
+
+def findings(capture: Path, name: str) -> tuple[Finding, ...]:
+    KINDS[name].write(capture, 1)
+    return diagnose_capture(capture).findings
+
+
+def problems(said: tuple[Finding, ...]) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(f.family, f.kind, f.ranks) for f in said if f.severity != "info"]
+
+
+def test_gpus_of_a_host_that_are_slow_every_other_step_are_named(tmp_path: Path) -> None:
+    said = findings(tmp_path / "c", "ddp 12 on 3 hosts, power cap of a host")
+    assert problems(said) == [("straggler", "host gpu", (4, 5, 6, 7))]
+
+
+def test_wires_that_are_slow_for_a_while_are_named_with_the_time(tmp_path: Path) -> None:
+    said = findings(tmp_path / "c", "ddp 12 on 3 hosts, links slow for a while")
+    assert problems(said) == [("degradation", "slower for a while", ())]
+    assert said[0].evidence[0].facts["until_s"] > said[0].evidence[0].facts["at_s"]
+
+
+def test_without_a_slow_half_of_all_ranks_a_run_takes_as_long_as_its_twin(tmp_path: Path) -> None:
+    truth = KINDS["ddp 16 on 4 hosts, old GPUs on half of the hosts"].write(tmp_path / "c", 1)
+    said = diagnose_capture(tmp_path / "c").findings
+    named = {rank for _, _, ranks in problems(said) for rank in ranks}
+    together = sum(finding.lost_share for finding in said if finding.severity != "info")
+    assert named == set(range(8, 16))
+    assert together == pytest.approx(1 - truth.healthy_run_ns / truth.run_ns, abs=0.02)
+
+
+def test_a_gpu_that_repeats_single_steps_is_named(tmp_path: Path) -> None:
+    said = findings(tmp_path / "c", "ddp 8, 80 steps, GPU that repeats some steps")
+    assert [ranks for *_, ranks in problems(said)] == [(5,)]
+
+
+def test_two_equal_faults_say_that_both_must_be_mended(tmp_path: Path) -> None:
+    said = findings(tmp_path / "c", "ddp 8, 80 steps, two faults of one size")
+    late = [finding for finding in said if finding.severity != "info"]
+    assert {finding.ranks for finding in late} == {(2,), (6,)}
+    assert all("mended alone" in finding.sentence for finding in late)
+    assert max(f.lost_share for f in late) < 2 * min(f.lost_share for f in late)
+
+
+def test_a_fault_after_a_long_start_up_is_a_problem(tmp_path: Path) -> None:
+    said = findings(tmp_path / "c", "ddp 8, very slow start, late rank")
+    assert [ranks for *_, ranks in problems(said)] == [(2,)]
+
+
+def test_pauses_of_all_ranks_are_nobodys(tmp_path: Path) -> None:
+    said = findings(tmp_path / "c", "all start data loaders again 8, healthy")
+    assert not problems(said)
+    assert any(finding.kind == "all ranks" for finding in said)
+
+
+def test_a_server_without_requests_is_no_straggler(tmp_path: Path) -> None:
+    assert not problems(findings(tmp_path / "c", "serving tp 4, mostly idle, healthy"))
