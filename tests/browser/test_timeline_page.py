@@ -226,7 +226,7 @@ def test_keys_move_and_zoom(page: Page) -> None:
     page.key("?")
     assert page.run("document.getElementById('help').open")
     page.page.keyboard.press("Escape")
-    assert not page.run("document.getElementById('help').open")
+    page.wait("!document.getElementById('help').open")
     page.key("t")
     assert page.run("document.documentElement.classList.contains('dark')")
     assert sum(page.pixel(1380, 800)) < 200
