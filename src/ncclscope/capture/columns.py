@@ -76,7 +76,8 @@ ANY = HeadFilter()
 @dataclass(frozen=True, slots=True)
 class Field:
     """One column: a field of the slot and its meaning. Where the head is not as `when` says, the
-    column is that of `otherwise`, and NONE without one.
+    column is that of `otherwise`, and NONE without one. The `when` of `otherwise` must hold only
+    where this one does not: it is read last and wins.
     """
 
     name: str

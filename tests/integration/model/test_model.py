@@ -1,5 +1,6 @@
 """Models of whole captures: real jobs, simulated ones, and captures that something is wrong with."""
 
+import gzip
 import os
 import shutil
 import tempfile
@@ -14,8 +15,9 @@ from ncclscope.capture.header import parse_header
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.errors import NcclscopeError
 from ncclscope.model.build import open_model
+from ncclscope.model.detail_tables import details_of
 from ncclscope.model.model import Model
-from ncclscope.model.schema import NONE
+from ncclscope.model.schema import NONE, SOURCES
 from ncclscope.model.store.saved_model import FOLDER, Writer
 from tests.support.player import FOLDERS, TRANSCRIPTS, player, recording
 from tests.support.writer import SyntheticSpec, Truth, from_transcript, synthetic
@@ -223,6 +225,28 @@ def test_a_process_without_a_call_has_no_operations(tmp_path: Path) -> None:
     assert model.completeness.operations == 0
     assert len(model.tables["operations"]["event"]) == 0
     assert "1 process ended abruptly: rank 3" in notes(model)
+
+
+def test_time_by_transfers_begins_with_the_proxy_thread(tmp_path: Path) -> None:
+    """NCCL queues proxy ops long before: while they wait behind those of earlier calls, the
+    operation does not run.
+    """
+    without_kernels = "0x70f"  # groups, operations, proxy ops, calls
+    env = recording(tmp_path / "c", mode="full", NCCLSCOPE_EVENTS=without_kernels)
+    file = next((TRANSCRIPTS / "2.28.9-v5-4ranks").glob("*.gz"))
+    (tmp_path / "calls").write_bytes(gzip.decompress(file.read_bytes()))
+    player("play", tmp_path / "calls", env=env)
+    model = open_model(tmp_path / "c")
+    operations, proxy_ops = model.tables["operations"], next(details_of(model, "proxy_ops"))
+    by_proxy = np.flatnonzero(operations["source"] == SOURCES.index("proxy"))
+    began: dict[int, list[int]] = {number: [] for number in by_proxy.tolist()}
+    for number, begin_ns in zip(proxy_ops["operation"], proxy_ops["in_progress_ns"], strict=True):
+        if int(number) in began:
+            began[int(number)].append(int(begin_ns))
+    first = {number: min(times) for number, times in began.items() if times}
+    assert len(first) > 40
+    assert {number: int(operations["start_ns"][number]) for number in first} == first
+    assert (proxy_ops["in_progress_ns"] > proxy_ops["start_ns"]).all()
 
 
 def test_ranks_of_one_process_are_what_they_are_in_processes_of_their_own(tmp_path: Path) -> None:

@@ -8,7 +8,15 @@ from ncclscope.arrays.chunks import map_chunks
 from ncclscope.arrays.joins import positions_of, take, take_small
 from ncclscope.arrays.library import full_array
 from ncclscope.arrays.types import Bools, Ints
-from ncclscope.capture.columns import START_NS, STOP_NS, STOPPED, flag_column, key
+from ncclscope.capture import layout
+from ncclscope.capture.columns import (
+    STOP_NS,
+    STOPPED,
+    HeadFilter,
+    flag_column,
+    key,
+    time,
+)
 from ncclscope.capture.tick_clock import TickClock
 from ncclscope.model.process import launch_times, stamp_repair
 from ncclscope.model.process.calls import Rows
@@ -30,6 +38,13 @@ EARLY = "the stop stamp may come before the end"
 GIVEN_UP = "older than the kernels that the flight recorder or the disk limit left"
 COUNTED_REPLAYS = "replays of a CUDA graph, counted by a marker and not timed"
 IMPOSSIBLE_TIMES = "its times cannot be"
+# NCCL queues a proxy op when the call is enqueued, maybe long before the proxy thread gets to it.
+# Releases that do not report the latter leave the former.
+_PROXY_BEGIN_NS = time(
+    "t_in_progress",
+    HeadFilter(states=layout.STATE_FIRST),
+    otherwise=time("t0", HeadFilter(not_states=layout.STATE_FIRST)),
+)
 # Without these an operation has no kernel times.
 _NEEDED_EVENTS = tuple(NUMBER[name] for name in ("Coll", "P2p", "KernelCh"))
 
@@ -38,19 +53,19 @@ _NEEDED_EVENTS = tuple(NUMBER[name] for name in ("Coll", "P2p", "KernelCh"))
 class Proxies:
     """When each work's proxy ops ran."""
 
-    start_ns: Ints  # of the first, NONE without any
+    start_ns: Ints  # when the proxy thread began the first, NONE without any
     end_ns: Ints  # of the last
     running: Bools
 
 
 def proxies_of(decoded: ProcessEvents, works: Works) -> Proxies:
-    """First start and last stop of each work's proxy ops."""
+    """First begin and last stop of each work's proxy ops."""
     events = decoded["ProxyOp"]
     if not len(events):
         none = full_array(len(works), np.int64, NONE)
         return Proxies(none, none, np.zeros(len(works), bool))
     first, last = np.full(len(works), stamp_repair.FAR_FUTURE), np.full(len(works), NONE)
-    read = events.read(parent=key("parent"), start=START_NS, stop=STOP_NS)
+    read = events.read(parent=key("parent"), start=_PROXY_BEGIN_NS, stop=STOP_NS)
     work, stop = positions_of(works.keys, read["parent"]), read["stop"]
     own = np.flatnonzero(work != NONE)
     np.minimum.at(first, work[own], read["start"][own])

@@ -52,7 +52,7 @@ from ncclscope.model.vocabulary import Vocabulary
 
 FOLDER = "model"
 # Rises when what is saved changes; models of other versions are made again.
-_VERSION = 5
+_VERSION = 6
 _MADE_FOLDERS = (FOLDER, "timeline")  # made of the capture, by this module and by `timeline`
 _MANIFEST = "manifest.json"
 _LARGEST_MANIFEST_BYTES = 1 << 28
