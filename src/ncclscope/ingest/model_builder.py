@@ -25,6 +25,7 @@ from ncclscope.ingest.registry import ImportRegistry
 from ncclscope.model.align.host_clocks import solve
 from ncclscope.model.completeness import Completeness, impossible_sizes
 from ncclscope.model.match.instances import Instances
+from ncclscope.model.match.waits import Waits
 from ncclscope.model.model import Model
 from ncclscope.model.process.durations import IMPOSSIBLE_TIMES
 from ncclscope.model.schema import (
@@ -226,9 +227,10 @@ class ImportBuilder:
             instances.add(part, self._form.start_error_ns)
         ranks = self._registry.ranks_of_communicators()
         clocks = solve([0] * max(len(self._registry.nodes), 1))
-        table = instances.table(clocks, self._streams.nodes(), ranks)
+        table, states = instances.table(clocks, self._streams.nodes(), ranks)
+        waits = Waits(streams, rules, states)
         for part in parts:
-            for name, values in instances.waits(part).items():
+            for name, values in waits.of(part).items():
                 part[name][:] = values
         self._count_gaps(streams.kind, streams.length, streams.communicator, ranks, table)
         return table
