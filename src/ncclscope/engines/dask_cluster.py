@@ -52,7 +52,7 @@ def cluster_engine(
     workers: int = 1,
     within_s: float = _WORKERS_S,
     wait_for_start: Callable[[], object] = bool,
-) -> Iterator["_ClusterEngine"]:
+) -> Iterator["ClusterEngine"]:
     """An engine for the folders.
 
     address         tcp://HOST:PORT, or file: and the path of a scheduler file
@@ -65,7 +65,7 @@ def cluster_engine(
     with _client(address) as client:
         wait_for_start()
         _wait_for_workers(client, on, workers, within_s)
-        engine = _ClusterEngine(client, on, folders, target, _check_workers(client, target))
+        engine = ClusterEngine(client, on, folders, target, _check_workers(client, target))
         yield engine
         for line in engine.summary():
             tell(line)
@@ -133,7 +133,7 @@ def _check_workers(client: Any, target: Path) -> int:
     return sum(client.nthreads().values())
 
 
-class _ClusterEngine:
+class ClusterEngine:
     """Carries out stages on the workers of a cluster."""
 
     repeats, threads = True, 1

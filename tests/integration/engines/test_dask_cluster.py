@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ncclscope.cli import main
-from ncclscope.engines.dask_cluster import _ClusterEngine, cluster_engine
+from ncclscope.engines.dask_cluster import ClusterEngine, cluster_engine
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Progress
@@ -114,15 +114,15 @@ def test_workers_that_are_killed_change_nothing(
         killed.append(stage)
         os.kill(pid, signal.SIGKILL)
 
-    submit_each = _ClusterEngine._submit_each
+    submit_each = ClusterEngine._submit_each
 
-    def submit_and_kill(engine: _ClusterEngine, do: Any, items: Any) -> list[Any]:
+    def submit_and_kill(engine: ClusterEngine, do: Any, items: Any) -> list[Any]:
         futures = submit_each(engine, do, items)
         if type(do) in (GatherStates, SetWaits):
             kill(type(do).__name__)
         return futures
 
-    monkeypatch.setattr(_ClusterEngine, "_submit_each", submit_and_kill)
+    monkeypatch.setattr(ClusterEngine, "_submit_each", submit_and_kill)
 
     def kill_once(done: int, _: int) -> None:
         if done == 7:
