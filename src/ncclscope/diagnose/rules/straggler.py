@@ -34,6 +34,9 @@ def find(context: RuleContext) -> list[Finding]:
         return []
     causes = context.root_causes
     late = _stragglers(context, causes) if causes is not None and causes.ranks else []
+    # What they cost is estimated from the sample: sampled_straggler.py.
+    sampled = {delays.rank for delays in context.sampled_delays}
+    late = [finding for finding in late if not sampled.issuperset(finding.ranks)]
     late += _pauses(context)
     return (late or _nobody_in_particular(context, account)) + _standstills(context)
 
