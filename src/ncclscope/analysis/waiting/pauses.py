@@ -16,7 +16,7 @@ from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 
-_LEAST_SHARE = 0.03  # of the run without its start-up, by all pauses of a rank
+_LEAST_SHARE = 0.03  # of the run, by all pauses of a rank
 _TIMES_NOISE = 4.0  # what is long on other ranks
 _LONG = 0.99  # quantile of the excess of edges
 _DENSE = 0.12  # of the chances: more often is a habit
@@ -49,7 +49,7 @@ def pauses_of(waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints]) -> tu
     whose delays are a habit, and events that the habit does not explain.
     """
     kernels = waiting.kernels
-    now = waiting.steady_ns
+    now = waiting.judged_ns
     on_path = waiting.excess_on_path_ns.reshape(-1, 3)[:, :2].astype(np.float64)
     on_path[waiting.start_up] = 0
     on_path[waiting.dependencies.edge.reshape(-1, 3)[:, :2] == _abi.EDGE_ROOT] = 0
@@ -80,7 +80,7 @@ def pauses_of(waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints]) -> tu
 
 def standstills_of(waiting: Waiting) -> Standstills | None:
     """When all ranks paused together; None where that costs no notable part of the run."""
-    now = waiting.steady_ns
+    now = waiting.judged_ns
     path, beyond = waiting.path, _beyond_median(waiting).reshape(-1)
     events = path.events
     length = np.minimum(beyond[events], path.length_ns)

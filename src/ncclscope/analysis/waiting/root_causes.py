@@ -18,8 +18,7 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.functions import ROOT_FIRST, waits_for
 
-# Shares of the run are shares of it without the start-up: the first minutes of a long job are
-# mostly start-up on record.
+# Shares of the run are of Waiting.judged_ns.
 LEAST_GAIN = 0.02  # of the run: less is nobody's concern
 _HABIT = 0.03  # of the run in steady excess: less is chance where noise is heavy
 _TRIMMED = 0.98  # of the edges of a rank
@@ -90,7 +89,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
             communicators=(*change.communicators, *communicators),
         )
         events = what_if.events_ns(change, _pauses(waiting, change.ranks))
-        if best - run_ns(events) >= LEAST_GAIN * waiting.steady_ns:
+        if best - run_ns(events) >= LEAST_GAIN * waiting.judged_ns:
             kept, best = change, run_ns(events)
         rounds += 1
         if len(waiting.kernels) > _MOST_KERNELS:
@@ -192,15 +191,15 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     kernels, usual = left.kernels, left.usual
     taken = np.isin(kernels.ranks, change.ranks)
     own, steady = np.where(taken, 0, own), np.where(taken, 0, usual.steady_excess_ns)
-    steady = np.where(steady >= _HABIT * left.steady_ns, steady, 0)
+    steady = np.where(steady >= _HABIT * left.judged_ns, steady, 0)
     sums = _excess_ns(left)
     alike, more = standing_out(steady), standing_out(own)
     long = standing_out(np.where(taken, 0, sums))
-    long &= sums >= _HABIT * left.steady_ns
+    long &= sums >= _HABIT * left.judged_ns
     habit, candidates = alike & (own > 0), alike | more | long
     # Neither steps that are long for all ranks nor single pauses hide a habit.
     most = steady >= _MOST_OF_IT * _excess_ns(left, trimmed=True)
-    least = _LEAD * left.steady_ns if _is_tied_loosely(left) else 0.0
+    least = _LEAD * left.judged_ns if _is_tied_loosely(left) else 0.0
     late = []
     for place in np.flatnonzero((sums >= least) & candidates).tolist():
         rank = int(kernels.ranks[place])
@@ -248,7 +247,7 @@ def _is_no_chance(waiting: Waiting, rank: int, candidates: Bools, is_long: bool)
     chance. `is_long`: its edges stand out, too.
     """
     delays = delays_of(waiting, rank)
-    short = delays.typical_ns < LEAST_PAUSE * waiting.steady_ns
+    short = delays.typical_ns < LEAST_PAUSE * waiting.judged_ns
     seldom = is_long and short and delays.times >= _OFTEN
     if not (delays.steady or seldom) or not _is_significant(waiting, rank, candidates):
         return False

@@ -61,12 +61,6 @@ class Prediction:
     noise_ns: int = 0  # of the error: a gain of no more than that may be chance
 
     @property
-    def gained_after_start_up(self) -> float:
-        """The share that would be gained of the run without its start-up."""
-        steady = self.run_now_ns - self.start_up_ns
-        return (self.run_now_ns - self.run_then_ns) / steady if steady > 0 else 0.0
-
-    @property
     def gained_share(self) -> float:
         """The share of the run that would be gained."""
         return 1 - self.run_then_ns / self.run_now_ns if self.run_now_ns else 0.0

@@ -94,11 +94,10 @@ def _late_hosts(context: RuleContext, late: set[int]) -> dict[int, list[int]]:
 
 def _severity(context: RuleContext, share: float, last_share: float = 0.0) -> str:
     """`last_share`: what is gained after all other causes were mended. A rank that hides behind
-    another one costs little until then. What counts is the run without its start-up.
+    another one costs little until then.
     """
-    waiting = context.waiting
-    steady_ns = context.run.span_ns - (waiting.start_up_ns if waiting is not None else 0)
-    scale = context.run.span_ns / max(steady_ns, 1)
+    judged_ns = context.waiting.judged_ns if context.waiting is not None else 0
+    scale = max(context.run.span_ns / max(judged_ns, 1), 1.0) if judged_ns else 1.0
     if max(share, last_share) * scale < _PROBLEM_SHARE:
         return INFO
     return CRITICAL if share * scale >= _GRAVE_SHARE else WARNING
