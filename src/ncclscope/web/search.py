@@ -63,7 +63,7 @@ def _matches(model: Model, term: re.Match[str]) -> Bools:
         number = int(value) if re.fullmatch("[0-9]{1,17}", value) else _NO_NUMBER
         column = NUMBER_KEYS[key]
         if column == _OPERATION:
-            return np.arange(len(operations["process"])) == number
+            return np.asarray(np.arange(len(operations["process"])) == number)
         return np.asarray(np.equal(operations[column], number))
     text = str(value or word).lower()
     mask = np.zeros(len(operations["process"]), np.bool_)
