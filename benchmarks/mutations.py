@@ -334,7 +334,7 @@ def publish_results(results: Sequence[dict[str, Any]]) -> None:
     seconds = sum(result["seconds"] for result in results)
     where = "; ".join(sorted({result["machine"] for result in results}))
     note = (
-        f"Seeds {seeds}, in {seconds:,.0f} s on {where}. Each is a copy of a small whole one, "
+        f"Seeds {seeds}, in {seconds:,.0f} s. Each is a copy of a small whole one, "
         "damaged in up to four places: bytes, slots, headers, identities, schemas, words of texts, "
         "lengths, other kinds of file, and saved models whose seals fit. Some of the verbs read "
         f"each one, in a process with {LIMITS.address_space >> 30} GB of address space and "
@@ -343,7 +343,7 @@ def publish_results(results: Sequence[dict[str, Any]]) -> None:
         "and exit code 1 or 2. Other: control characters, errors that say they are a mistake in "
         "ncclscope."
     )
-    publish("mutations", f"{kinds}\n\n{verbs}\n\n{note}")
+    publish("mutations", f"{kinds}\n\n{verbs}\n\n{note}", where)
 
 
 def _is_clean(result: dict[str, Any]) -> bool:

@@ -20,7 +20,8 @@ import sys
 import time
 from collections import defaultdict
 from multiprocessing import TimeoutError as PoolTimeoutError
-from multiprocessing import get_context
+from multiprocessing.context import ForkContext, ForkProcess
+from multiprocessing.pool import Pool
 from pathlib import Path
 
 import ncclscope
@@ -34,6 +35,22 @@ LEAST_HEALTHY = 400  # jobs
 _SAVE_EVERY_S = 5.0
 _JOBS_A_WORKER = 40  # then a fresh one takes over: memory is given back
 KEPT = ROOT / ".bench" / "verdict-quality.json"
+
+
+class _Worker(ForkProcess):
+    """A process of a pool that may have children: large captures are read by several."""
+
+    @property
+    def daemon(self) -> bool:
+        return False
+
+    @daemon.setter
+    def daemon(self, value: bool) -> None:
+        pass
+
+
+class _Context(ForkContext):
+    Process = _Worker
 
 
 def code() -> str:
@@ -62,7 +79,7 @@ def measure(
         partial.replace(kept_in)
 
     saved_at = time.monotonic()
-    with get_context("fork").Pool(workers, maxtasksperchild=_JOBS_A_WORKER) as pool:
+    with Pool(workers, maxtasksperchild=_JOBS_A_WORKER, context=_Context()) as pool:
         answers = pool.imap_unordered(score, [job for job in missing if job[0] != REAL_PROCESSES])
         while (left_s := until - time.monotonic()) > 0:
             try:

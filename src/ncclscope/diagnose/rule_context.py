@@ -99,7 +99,7 @@ class RuleContext:
         if self.waiting is None or self.what_if is None:
             return ()
         causes = self.root_causes
-        late = tuple(delays.rank for delays in causes.ranks) if causes is not None else ()
+        late = {delays.rank: delays.pauses for delays in causes.ranks} if causes is not None else {}
         return pauses_of(self.waiting, self.what_if, late)
 
     @cached_property

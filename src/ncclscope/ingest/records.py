@@ -13,7 +13,7 @@ from ncclscope.nccl.torch_names import FUNCTIONS_OF_TORCH
 
 _LARGEST = 1 << 62
 _LONGEST_TEXT = 4096
-MOST_COUNTED = 1 << 24  # operations that an import makes of counts
+MOST_COUNTED = 1 << 21  # operations that an import makes of counts: a million takes 5 s
 FIRST_WALL_NS = 10**18  # 2001: what is less counts from somewhere else than 1970
 # NCCL's functions by their names in lower case without underscores.
 _FUNCTIONS = {name.casefold(): name for name in (*FUNCTIONS, "AlltoAllv")}

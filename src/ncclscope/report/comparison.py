@@ -173,11 +173,12 @@ def lines(comparison: Comparison, a: list[str], b: list[str], width: int) -> Ite
             if len(keys) > _MOST_ROWS:
                 yield f"  and {len(keys) - _MOST_ROWS:,} more: --json has all of them"
     if comparison.changes:
+        left_out = plain_lines(_change_table(comparison.changes), width)[2]
+        share = "" if "time" in left_out else "time: share of all calls' time, the larger of both. "
         yield ""
         yield from wrapped(
-            "A call's time is the shortest over its ranks, so waiting is not in it. time: share of "
-            "all calls' time, the larger of both. not judged: times that are lower bounds, or not "
-            "from the GPU.",
+            f"A call's time is the shortest over its ranks, so waiting is not in it. {share}not "
+            "judged: times that are lower bounds, or not from the GPU.",
             width,
         )
 
@@ -210,11 +211,14 @@ def _origin_lines(comparison: Comparison, width: int) -> Iterator[str]:
     yield "of one rank in a round, in the mean, after the start-up"
 
 
+def _change_table(changes: tuple[Change, ...]) -> Table:
+    return Table("", _COLUMNS, tuple(_row(change) for change in changes[:_MOST_ROWS]))
+
+
 def _change_lines(changes: tuple[Change, ...], width: int) -> Iterator[str]:
     if not changes:
         return
-    table = Table("", _COLUMNS, tuple(_row(change) for change in changes[:_MOST_ROWS]))
-    heading, rows, _ = plain_lines(table, width)
+    heading, rows, _ = plain_lines(_change_table(changes), width)
     yield ""
     yield heading
     yield from rows

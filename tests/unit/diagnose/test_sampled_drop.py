@@ -27,8 +27,13 @@ def test_links_that_become_slow_are_named(recording: Recording, tmp_path: Path) 
         "ddp 4, 600 steps, links slow from half on", recording, tmp_path / "c"
     )
     assert abs(finding.evidence[0].facts["factor"] - 3.0) < 0.15
-    # One timed collective stands for those that were not chosen.
-    assert 0.04 < finding.lost_share < 0.06
+    if recording == _SAMPLED:
+        # One timed collective stands for those that were not chosen: 5 % of the run on the wire.
+        # That most of it hides behind the backward pass cannot be seen.
+        assert 0.04 < finding.lost_share < 0.06
+        assert "up to" in finding.sentence
+    else:
+        assert finding.lost_share == pytest.approx(0.0122, abs=0.002)  # the healthy twin is shorter
 
 
 def test_a_healthy_job_has_no_degradation_in_its_sample(tmp_path: Path) -> None:

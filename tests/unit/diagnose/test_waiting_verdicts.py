@@ -8,6 +8,7 @@ import pytest
 from ncclscope.diagnose.finding import Finding
 from ncclscope.simulation.scenario import Call, Communicators, Late, Scenario
 from tests.support.diagnosis import diagnose_capture
+from tests.support.laboratory.kinds import all_kinds
 from tests.support.writer import Straggler, SyntheticSpec, synthetic
 from tests.support.writer.noise import noise_of_transcripts
 from tests.support.writer.scenario import write_scenario
@@ -69,3 +70,35 @@ def test_half_of_all_ranks_can_be_late(tmp_path: Path) -> None:
     job = Scenario(ranks=8, steps=40, compute_ms=4, late=late)
     named = {rank for _, ranks in problems(findings(tmp_path / "c", job)) for rank in ranks}
     assert named == {1, 2, 4, 7}
+
+
+def test_compute_before_a_send_is_no_slow_launch(tmp_path: Path) -> None:
+    """The AllReduce after the send comes late with it; its own launch is as usual."""
+    job = Scenario(
+        ranks=8, steps=40, compute_ms=4,
+        communicators=(Communicators("pp", 2), Communicators("dp", 4, 2)),
+        calls=(Call("pp", "SendRecv", 1 << 20), Call("dp", "AllReduce", 1 << 20)),
+        late=(Late(3, 12.0, call=0),),
+    )  # fmt: skip
+    (late,) = [f for f in findings(tmp_path / "c", job) if f.severity != "info"]
+    assert (late.family, late.kind, late.ranks) == ("straggler", "compute", (3,))
+    assert late.evidence[0].facts["compute_us"] == pytest.approx(12_000, rel=0.1)
+
+
+def test_one_outlier_changes_neither_who_is_late_nor_by_how_much(tmp_path: Path) -> None:
+    all_kinds()["ddp 4, small lateness and one outlier"].write(tmp_path / "c", 1)
+    late = [f for f in diagnose_capture(tmp_path / "c").findings if f.severity != "info"]
+    steady = next(finding for finding in late if finding.kind == "compute")
+    assert {finding.ranks for finding in late} == {(3,)}
+    assert steady.evidence[0].facts["compute_us"] == pytest.approx(3_000, rel=0.2)
+    assert "hide" not in steady.sentence
+
+
+def test_one_late_rank_of_a_host_is_not_its_host(tmp_path: Path) -> None:
+    job = Scenario(
+        ranks=4, ranks_per_host=2, steps=40, compute_ms=4,
+        communicators=(Communicators("pp", 4), Communicators("world", 4)),
+        calls=(Call("pp", "SendRecv", 1 << 20), Call("world", "AllReduce", 1 << 20)),
+        late=(Late(1, 12.0),),
+    )  # fmt: skip
+    assert problems(findings(tmp_path / "c", job)) == [("straggler", (1,))]

@@ -4,18 +4,19 @@ A checkpoint, an evaluation or a garbage collection of one rank stops all others
 times. What counts is the share of the run that is lost, not how often it happened.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
-from ncclscope.analysis.waiting.root_causes import LEAST_PAUSE
+from ncclscope.analysis.waiting.root_causes import LEAST_PAUSE, is_idle_root
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 
-_LEAST_SHARE = 0.03  # of the run without its start-up, by all pauses of a rank
+_LEAST_SHARE = 0.03  # of the run, by all pauses of a rank
 _TIMES_NOISE = 4.0  # what is long on other ranks
 _LONG = 0.99  # quantile of the excess of edges
 _DENSE = 0.12  # of the chances: more often is a habit
@@ -32,6 +33,7 @@ class Pauses:
     length_ns: Ints  # beyond the usual
     at_ns: Ints  # when each began to be late
     prediction: Prediction  # without them
+    as_idle_root: bool  # as Delays.as_idle_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,12 @@ class Standstills:
     at_ns: Ints  # when each began
 
 
-def pauses_of(waiting: Waiting, what_if: WhatIf, without: tuple[int, ...]) -> tuple[Pauses, ...]:
-    """Ranks with pauses that make the run notably longer, the most costly first. `without`: ranks
-    whose delays are a habit.
+def pauses_of(waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints]) -> tuple[Pauses, ...]:
+    """Ranks with pauses that make the run notably longer, the most costly first. `late`: ranks
+    whose delays are a habit, and events that the habit does not explain.
     """
     kernels = waiting.kernels
-    now = waiting.steady_ns
+    now = waiting.judged_ns
     on_path = waiting.excess_on_path_ns.reshape(-1, 3)[:, :2].astype(np.float64)
     on_path[waiting.start_up] = 0
     on_path[waiting.dependencies.edge.reshape(-1, 3)[:, :2] == _abi.EDGE_ROOT] = 0
@@ -59,22 +61,26 @@ def pauses_of(waiting: Waiting, what_if: WhatIf, without: tuple[int, ...]) -> tu
         rank = int(kernels.ranks[place])
         events = _events(waiting, place, on_path, LEAST_PAUSE * now)
         events = events[~_of_all_ranks(waiting, events)]
-        if rank in without or not len(events):
+        if rank in late:
+            events = np.intersect1d(events, late[rank])
+        if not len(events):
             continue
         keep = np.ones(len(waiting.time_ns), bool)
         keep[events] = False
         prediction = what_if.predict(Change(ranks=(rank,)), keep)
         gained = prediction.run_now_ns - prediction.run_then_ns
-        if gained < max(_LEAST_SHARE * now, prediction.error_ns):
+        if gained < max(_LEAST_SHARE * now, prediction.noise_ns):
             continue
         length = waiting.excess_ns[events].astype(np.int64)
-        pauses.append(Pauses(rank, events, length, waiting.time_ns[events] - length, prediction))
+        began = waiting.time_ns[events] - length
+        idle = is_idle_root(waiting, events)
+        pauses.append(Pauses(rank, events, length, began, prediction, idle))
     return tuple(sorted(pauses, key=lambda own: own.prediction.run_then_ns))
 
 
 def standstills_of(waiting: Waiting) -> Standstills | None:
     """When all ranks paused together; None where that costs no notable part of the run."""
-    now = waiting.steady_ns
+    now = waiting.judged_ns
     path, beyond = waiting.path, _beyond_median(waiting).reshape(-1)
     events = path.events
     length = np.minimum(beyond[events], path.length_ns)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ncclscope.analysis.waiting.origins import KINDS, Waiting, typical_excess
+from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.replay import run_ns
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
@@ -17,10 +18,10 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.functions import ROOT_FIRST, waits_for
 
-# Shares of the run are shares of it without the start-up: the first minutes of a long job are
-# mostly start-up on record.
+# Shares of the run are of Waiting.judged_ns.
 LEAST_GAIN = 0.02  # of the run: less is nobody's concern
 _HABIT = 0.03  # of the run in steady excess: less is chance where noise is heavy
+_TRIMMED = 0.98  # of the edges of a rank
 _MOST_OF_IT = 0.5  # of what a rank's edges have beyond the usual
 _LEAD = 0.15  # of the run: what ranks that are tied loosely may be apart
 _FEW_MEETINGS = 0.02  # of all kernels
@@ -34,6 +35,7 @@ _OFTEN = 5  # times: fewer are pauses
 LEAST_PAUSE = 0.01  # of the run: delays that are no habit and longer are pauses
 _DENSE = 0.12  # of the chances between the first and the last: fewer are pauses
 _MOSTLY_AS_ROOT = 0.8  # of the delays of a server
+_FEW_GAPS = 3
 _IRREGULAR = 1.5  # upper by lower quartile; of exponential gaps, 2
 _PAUSE = 10.0  # times what is typical
 _DEVIATIONS = 2.0  # of counts that chance alone makes
@@ -87,7 +89,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
             communicators=(*change.communicators, *communicators),
         )
         events = what_if.events_ns(change, _pauses(waiting, change.ranks))
-        if best - run_ns(events) >= LEAST_GAIN * waiting.steady_ns:
+        if best - run_ns(events) >= LEAST_GAIN * waiting.judged_ns:
             kept, best = change, run_ns(events)
         rounds += 1
         if len(waiting.kernels) > _MOST_KERNELS:
@@ -97,8 +99,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         return None
     causes = _with_predictions(waiting, what_if, kept)
     gained = now - causes.prediction.run_then_ns
-    prediction = causes.prediction
-    return causes if gained > prediction.error_ns - prediction.hidden_ns else None
+    return causes if gained > causes.prediction.noise_ns else None
 
 
 def _with_predictions(waiting: Waiting, what_if: WhatIf, change: Change) -> RootCauses:
@@ -190,14 +191,15 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     kernels, usual = left.kernels, left.usual
     taken = np.isin(kernels.ranks, change.ranks)
     own, steady = np.where(taken, 0, own), np.where(taken, 0, usual.steady_excess_ns)
-    steady = np.where(steady >= _HABIT * left.steady_ns, steady, 0)
+    steady = np.where(steady >= _HABIT * left.judged_ns, steady, 0)
     sums = _excess_ns(left)
     alike, more = standing_out(steady), standing_out(own)
     long = standing_out(np.where(taken, 0, sums))
-    long &= sums >= _HABIT * left.steady_ns
+    long &= sums >= _HABIT * left.judged_ns
     habit, candidates = alike & (own > 0), alike | more | long
-    most = steady >= _MOST_OF_IT * sums  # steps that are long for all ranks do not hide a habit
-    least = _LEAD * left.steady_ns if _is_tied_loosely(left) else 0.0
+    # Neither steps that are long for all ranks nor single pauses hide a habit.
+    most = steady >= _MOST_OF_IT * _excess_ns(left, trimmed=True)
+    least = _LEAD * left.judged_ns if _is_tied_loosely(left) else 0.0
     late = []
     for place in np.flatnonzero((sums >= least) & candidates).tolist():
         rank = int(kernels.ranks[place])
@@ -210,10 +212,17 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     return late
 
 
-def _excess_ns(waiting: Waiting) -> Floats:
-    """By rank how much longer than usual its edges are, without the start-up."""
+def _excess_ns(waiting: Waiting, trimmed: bool = False) -> Floats:
+    """By rank how much longer than usual its edges are, without the start-up; `trimmed`: without
+    the few longest.
+    """
     kernels = waiting.kernels
     excess = waiting.excess_ns.reshape(-1, 3)[:, :2].sum(axis=1) * ~waiting.start_up
+    if trimmed:
+        shifted = (excess + 1).astype(np.int64) * ~waiting.start_up  # 0: of the start-up
+        rank = kernels.rank.astype(np.int64)
+        long = quantile_by_group(rank, len(kernels.ranks), shifted, _TRIMMED)
+        excess = np.where(shifted > long[rank], 0.0, excess)
     return np.bincount(kernels.rank, excess, minlength=len(kernels.ranks)).astype(np.float64)
 
 
@@ -238,7 +247,7 @@ def _is_no_chance(waiting: Waiting, rank: int, candidates: Bools, is_long: bool)
     chance. `is_long`: its edges stand out, too.
     """
     delays = delays_of(waiting, rank)
-    short = delays.typical_ns < LEAST_PAUSE * waiting.steady_ns
+    short = delays.typical_ns < LEAST_PAUSE * waiting.judged_ns
     seldom = is_long and short and delays.times >= _OFTEN
     if not (delays.steady or seldom) or not _is_significant(waiting, rank, candidates):
         return False
@@ -305,12 +314,19 @@ def delays_of(waiting: Waiting, rank: int, of_last_arrivals: bool = True) -> Del
     charged = waiting.charges.by_event[events].astype(np.float64)
     excess = waiting.excess_ns[events]
     typical, usual = typical_excess(excess, charged)
-    is_hidden = usual.sum() < _OFTEN and waiting.usual.steady_excess_ns[place] > 0
-    if is_hidden or not of_last_arrivals:
+    seldom = np.zeros(len(events), bool)
+    if usual.sum() < _OFTEN and waiting.usual.steady_excess_ns[place] > 0:
+        # Single pauses do not hide a habit.
+        shorter, often = typical_excess(excess, np.where(usual, 0.0, charged))
+        if often.sum() >= _OFTEN:
+            typical, usual, seldom = shorter, often, usual
+        else:
+            typical, usual = typical_excess(excess, excess)
+    if not of_last_arrivals:
         typical, usual = typical_excess(excess, excess)
     if not usual.any():
         return Delays(rank, 0, 0, 0, False, {}, "", np.empty(0, np.int64), (0, 0), 0, 0)
-    pauses = usual & (excess > _PAUSE * typical)
+    pauses = (usual | seldom) & (excess > _PAUSE * typical)
     chosen = events[usual & ~pauses]
     times = waiting.time_ns[events[usual]]
     kinds = _by_kind(waiting, chosen)
@@ -327,15 +343,17 @@ def delays_of(waiting: Waiting, rank: int, of_last_arrivals: bool = True) -> Del
         before=_most_often(kernels.function[late], kernels.communicator[late]),
         first_ns=int(times.min()),
         last_ns=int(times.max()),
-        as_idle_root=_is_idle_root(waiting, chosen),
+        as_idle_root=is_idle_root(waiting, events[(charged > 0) & (excess > typical / 10)]),
     )
 
 
-def _is_idle_root(waiting: Waiting, events: Ints) -> bool:
+def is_idle_root(waiting: Waiting, events: Ints) -> bool:
     """Whether delays come before a rank sends to all others, and their lengths vary as the gaps
     between requests do: a server that has nothing to do is as late as a slow one.
     """
     run, rows = waiting.run, waiting.kernels.row[events // 3]
+    if len(rows) < _FEW_GAPS:
+        return False
     sends = np.array([waits_for(name) == ROOT_FIRST for name in run.model.words["function"]])
     is_root = run.column("root", rows) == run.column("rank", rows)
     as_root = float(np.mean(sends[run.column("function", rows)] & is_root))

@@ -9,6 +9,7 @@ covers both.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -25,6 +26,12 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 _LEAST_TIMED = 0.8  # of all operations: a replay of fewer misses what they wait for
 _OFTEN = 6  # repeats that show a habit
 _MODEL_ERROR = 0.01  # of the time: what replays of real twins were off by
+# Of the gain: what predictions for jobs of the laboratory were off by.
+_DOUBT, _DOUBT_OF_UNEVEN_STEPS, _DOUBT_OF_LAUNCHES, _DOUBT_OF_LINKS = 0.1, 0.25, 0.6, 0.6
+_FEW_STEPS = 10
+_BAD_CLOCKS_NS = 50_000
+_UNEVEN = 1.12  # 90th percentile by median of the own time before an event
+_LONG_NS = 100_000  # own times that count for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +58,7 @@ class Prediction:
     error_ns: int  # of `run_then_ns`
     hidden_ns: int = 0  # of that, because work is hidden behind waiting in every step
     start_up_ns: int = 0  # of both runs
-
-    @property
-    def gained_after_start_up(self) -> float:
-        """The share that would be gained of the run without its start-up."""
-        steady = self.run_now_ns - self.start_up_ns
-        return (self.run_now_ns - self.run_then_ns) / steady if steady > 0 else 0.0
+    noise_ns: int = 0  # of the error: a gain of no more than that may be chance
 
     @property
     def gained_share(self) -> float:
@@ -85,16 +87,63 @@ class WhatIf:
         then = self.events_ns(change, keep)
         least = self._replay.events_ns(self._lengths(change, keep, high=False))
         spread = (run_ns(then) - run_ns(least)) / 2
-        start_up = self._waiting.start_up_ns
-        error = float(np.hypot(spread, _MODEL_ERROR * max(run_ns(then) - start_up, 0)))
+        start_up, gain = self._waiting.start_up_ns, run_ns(now) - run_ns(then)
+        noise = float(np.hypot(spread, _MODEL_ERROR * max(run_ns(then) - start_up, 0)))
+        error = float(np.hypot(noise, self._doubt(change) * max(gain, 0)))
+        if self._shows_little:
+            error = max(error, min(self._excess_ns(change, keep), run_ns(now)) - gain)
         hidden = 0
         if self._replay.has_hidden_work:
             most = self._replay.events_ns(self._lengths(change, keep, high=True), hidden=True)
             hidden = run_ns(most) - run_ns(then)
         return Prediction(
             run_ns(now), run_ns(then), self._step_ns(now), self._step_ns(then),
-            round(error) + hidden, hidden, start_up,
+            round(error) + hidden, hidden, start_up, round(noise),
         )  # fmt: skip
+
+    def _doubt(self, change: Change) -> float:
+        """How far a gain may be off, as a share of it: more where transfers of single links, slow
+        launches or uneven steps leave open how long the work beside them takes.
+        """
+        if change.links:
+            return _DOUBT_OF_LINKS
+        waiting, kernels = self._waiting, self._waiting.kernels
+        own = np.isin(kernels.ranks, change.ranks)[kernels.rank] & ~waiting.start_up
+        if not own.any():
+            return _DOUBT
+        excess = waiting.excess_ns.reshape(-1, 3)[own, :2]
+        launch = waiting.shown_edge.reshape(-1, 3)[own, :2] == _abi.EDGE_LAUNCH
+        if (excess * launch).sum() > excess.sum() / 2:
+            return _DOUBT_OF_LAUNCHES
+        usual, high = (
+            values.reshape(-1, 3)[own, :2]
+            for values in (waiting.usual.median_ns, waiting.usual.high_ns)
+        )
+        long = usual > _LONG_NS
+        uneven = float(np.median(high[long] / usual[long])) if long.any() else 1.0
+        return _DOUBT_OF_UNEVEN_STEPS if uneven > _UNEVEN else _DOUBT
+
+    @cached_property
+    def _shows_little(self) -> bool:
+        """Whether the record hardly shows what follows what: few steps, clocks that agree badly, or
+        records that were lost.
+        """
+        waiting, kernels = self._waiting, self._waiting.kernels
+        period = period_of(kernels)
+        steps = 0 if period is None else len(kernels) // len(kernels.ranks) // period[1]
+        lost = bool(waiting.run.model.completeness.dropped)
+        return steps < _FEW_STEPS or lost or int(kernels.error_ns.max()) > _BAD_CLOCKS_NS
+
+    def _excess_ns(self, change: Change, keep: Bools | None) -> float:
+        """What the changed rank with most of it has beyond the usual in all: the most that there is
+        to gain.
+        """
+        waiting, kernels = self._waiting, self._waiting.kernels
+        excess = waiting.excess_ns.reshape(-1, 3)[:, :2] * ~waiting.start_up[:, None]
+        if keep is not None:
+            excess = excess * ~keep.reshape(-1, 3)[:, :2]
+        sums = np.bincount(kernels.rank, excess.sum(axis=1), minlength=len(kernels.ranks))
+        return float(sums[np.isin(kernels.ranks, change.ranks)].max(initial=0.0))
 
     def events_ns(self, change: Change, keep: Bools | None = None) -> Ints:
         """When everything happens with a change: call, start and end by kernel."""

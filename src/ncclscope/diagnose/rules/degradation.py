@@ -49,8 +49,10 @@ def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
             lost[rank] = lost.get(rank, 0.0) + change.lost_ns
     most = max(lost.values(), default=0.0)
     share = min(most * context.synchronized.weight / run.span_ns, 1.0)
+    at_most = "up to "  # transfers may hide behind other work
     if context.what_if is not None and not context.what_if.why_not:
         share = min(share, context.what_if.predict(_as_before(slowdown)).gained_share)
+        at_most = ""
     if share < _LOST_SHARE:
         return None
     factor, at = _factor(slowdown), context.at(slowdown.began_ns)
@@ -66,7 +68,8 @@ def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
         "degradation",
         CRITICAL if share >= _GRAVE_SHARE else WARNING,
         f"{when} collectives take {factor:.3g} times as long on the wire on "
-        f"{plural(len(names), 'communicator')} ({listed}); {percent(share)} of the run lost",
+        f"{plural(len(names), 'communicator')} ({listed}); {at_most}"
+        f"{percent(share)} of the run lost",
         "look for what began then: link errors, other jobs on the network, thermal throttling",
         kind="slower for a while" if until else "slower",
         ranks=() if len(ranks) == len(run.host_of) else ranks,

@@ -23,6 +23,7 @@ _PROBLEM_SHARE = 0.04  # of the run: delays that cost less are worth a remark
 _SHORT_PAUSE_NS = 10_000_000
 _PHASE_SHARE = 0.02  # of a step: a phase that takes so much longer is named
 _LATER = 0.15  # of the run: delays that begin, or end, so far from its ends are not always there
+_IDLE = "it sends to all others, and may have had nothing to send"
 _MANY = 4  # ranks that are late alike are named in one finding
 _MOST_NAMED = 3
 
@@ -56,13 +57,16 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
     if len(rest) > _MANY:
         share = sum(share_of[delays.rank] for delays in rest)
         return [*findings, _many_finding(context, rest, causes, share)]
-    for delays in rest:
+    for place, delays in enumerate(causes.ranks):
+        if delays.rank in on_hosts:
+            continue
         if share_of[delays.rank] < _LEAST_SHARE and len(causes.ranks) > 1:
             continue  # found behind others, and not worth a sentence
         prediction = causes.prediction if alone else None
         share = share_of[delays.rank]
         cost = _cost(context, prediction, share, "it", _alone(causes, (delays.rank,)))
-        findings.append(_rank_finding(context, delays, cost, share))
+        last_share = causes.last_ns[place] / context.run.span_ns
+        findings.append(_rank_finding(context, delays, cost, (share, last_share)))
     return findings
 
 
@@ -91,14 +95,13 @@ def _late_hosts(context: RuleContext, late: set[int]) -> dict[int, list[int]]:
     }
 
 
-def _severity(context: RuleContext, share: float, delays_share: float = 0.0) -> str:
-    """`delays_share`: of the run, all delays together. A rank that hides behind another one costs
-    little, until that one is mended. What counts is the run without its start-up.
+def _severity(context: RuleContext, share: float, last_share: float = 0.0) -> str:
+    """`last_share`: what is gained after all other causes were mended. A rank that hides behind
+    another one costs little until then.
     """
-    waiting = context.waiting
-    steady_ns = context.run.span_ns - (waiting.start_up_ns if waiting is not None else 0)
-    scale = context.run.span_ns / max(steady_ns, 1)
-    if max(share, delays_share) * scale < _PROBLEM_SHARE:
+    judged_ns = context.waiting.judged_ns if context.waiting is not None else 0
+    scale = max(context.run.span_ns / max(judged_ns, 1), 1.0) if judged_ns else 1.0
+    if max(share, last_share) * scale < _PROBLEM_SHARE:
         return INFO
     return CRITICAL if share * scale >= _GRAVE_SHARE else WARNING
 
@@ -233,15 +236,17 @@ def _when(context: RuleContext, delays: list[Delays]) -> str:
     return f" until {context.at(last)} s" if until else ""
 
 
-def _rank_finding(context: RuleContext, delays: Delays, cost: str, share: float) -> Finding:
+def _rank_finding(
+    context: RuleContext, delays: Delays, cost: str, shares: tuple[float, float]
+) -> Finding:
     rank, kind = delays.rank, _kind(delays)
+    share, last_share = shares
     host = context.run.host_of.get(rank, "")
     name = context.run.model.communicator_names[delays.before[1]]
     phase, phase_evidence = _phase(context, rank)
-    delays_share = delays.times * delays.typical_ns / context.run.span_ns
-    severity = _severity(context, share, delays_share)
+    severity = _severity(context, share, last_share)
     if delays.as_idle_root:
-        severity, cost = INFO, f"it sends to all others, and may have had nothing to send; {cost}"
+        severity, cost = INFO, f"{_IDLE}; {cost}"
     return Finding(
         "straggler",
         severity,
@@ -369,11 +374,12 @@ def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
     often = f"once, at {at_s} s, for {longest}"
     if times > 1:
         often = f"{times:,} times from {at_s} s on, for up to {longest}"
-    is_problem = int(pauses.length_ns.max()) >= _SHORT_PAUSE_NS
+    is_problem = int(pauses.length_ns.max()) >= _SHORT_PAUSE_NS and not pauses.as_idle_root
+    idle = f"{_IDLE}; " if pauses.as_idle_root else ""
     return Finding(
         "straggler",
         _severity(context, share) if is_problem else INFO,
-        f"rank {rank}{context.where(rank)} paused {often}, and others waited for it; "
+        f"rank {rank}{context.where(rank)} paused {often}, and others waited for it; {idle}"
         f"{_cost(context, replace(prediction, step_now_ns=None), share, 'it')}",
         "look for what only this rank does then: a checkpoint, an evaluation, logging, a data "
         "loader that refills",
