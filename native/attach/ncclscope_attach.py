@@ -209,8 +209,9 @@ def _looker(recorder, torch):
 
 
 def _look_at_models(recorder, torch):
-    """Writes parameters, DistributedDataParallel's buckets, blocks. Returns models whose buckets may
-    change.
+    """Writes parameters, DistributedDataParallel's buckets, blocks.
+
+    Returns models whose buckets may change.
     """
     import weakref
 

@@ -32,12 +32,12 @@ from ncclscope.bench.libraries import find_libraries
 from ncclscope.bench.plan import Plan
 from ncclscope.bench.profilers import comparison_files
 from ncclscope.bench.profilers.profiler_table import Profiler
-from ncclscope.bench.profilers.selection import AGAIN, Selection, select_profilers
+from ncclscope.bench.profilers.selection import AGAIN, ProfilerSelection, select_profilers
 from ncclscope.bench.profilers.trials import (
     COST,
     KILL,
     TIMES,
-    Trial,
+    ProfilerTrial,
     TrialSettings,
     order_of_trials,
     run_trial,
@@ -109,7 +109,9 @@ def requests_of(plugins: dict[str, Path], own: tuple[str, ...]) -> list[str]:
     return requests
 
 
-def selection_of(plugins: dict[str, Path], own: tuple[str, ...], training: bool) -> Selection:
+def selection_of(
+    plugins: dict[str, Path], own: tuple[str, ...], training: bool
+) -> ProfilerSelection:
     """The profilers, with releases in the names of NVIDIA's."""
     selection = select_profilers(requests_of(plugins, own), os.environ, training)
     names = {str(path.resolve()): name for name, path in plugins.items()}
@@ -120,7 +122,7 @@ def selection_of(plugins: dict[str, Path], own: tuple[str, ...], training: bool)
         )
         for profiler in selection.profilers
     ]
-    return Selection(tuple(profilers), selection.absent)
+    return ProfilerSelection(tuple(profilers), selection.absent)
 
 
 # ---- benchmark ----
@@ -128,11 +130,11 @@ class BenchPiece:
     """Trials of one plan, kept on disk after each."""
 
     def __init__(
-        self, name: str, out: Path, selection: Selection, plan: Plan, options: LaunchOptions
+        self, name: str, out: Path, selection: ProfilerSelection, plan: Plan, options: LaunchOptions
     ) -> None:
         self._path, self._selection = out / f"{name}.json", selection
         self._settings = TrialSettings(plan, options)
-        self._trials: list[Trial] = []
+        self._trials: list[ProfilerTrial] = []
         self._rounds = 0
         self._began = time.time()
 
@@ -150,7 +152,7 @@ class BenchPiece:
             )
         self._rounds += rounds
 
-    def _add(self, trial: Trial) -> None:
+    def _add(self, trial: ProfilerTrial) -> None:
         self._trials.append(trial)
         stamp = time.strftime("%H:%M:%S")
         print(f"{stamp} {trial.profiler} {trial.kind} {trial.round} {trial.failure}{trial.problem}",
@@ -193,7 +195,7 @@ def plan_of(
 
 # ---- training ----
 def train(
-    model: str, out: Path, selection: Selection, settings: TrainingSettings, over: Deadline
+    model: str, out: Path, selection: ProfilerSelection, settings: TrainingSettings, over: Deadline
 ) -> None:
     """Trains below each profiler, round by round, until time is over."""
     trials: list[TrainingTrial] = []
@@ -216,12 +218,12 @@ def train(
         (out / f"{model}.json").write_text(json.dumps(training_files.as_json(run)))
 
 
-def without(selection: Selection, *names: str) -> Selection:
+def without(selection: ProfilerSelection, *names: str) -> ProfilerSelection:
     """The selection without some of its profilers."""
     kept: tuple[Profiler, ...] = tuple(
         profiler for profiler in selection.profilers if profiler.name not in names
     )
-    return Selection(kept, selection.absent)
+    return ProfilerSelection(kept, selection.absent)
 
 
 @contextlib.contextmanager
@@ -255,7 +257,9 @@ def main() -> int:
             own = deadline_in(PIECES[piece] * scale)
             return lambda: own() or all_over()
 
-        def bench(name: str, plan: Plan, options: LaunchOptions, chosen: Selection) -> BenchPiece:
+        def bench(
+            name: str, plan: Plan, options: LaunchOptions, chosen: ProfilerSelection
+        ) -> BenchPiece:
             return BenchPiece(name, arguments.out, chosen, plan, options)
 
         with side_by_side(arguments.simulate):

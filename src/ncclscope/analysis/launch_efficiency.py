@@ -37,7 +37,7 @@ class AlgorithmChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Launches:
+class LaunchDelays:
     """Collectives by the time from call to launch."""
 
     operations: int
@@ -127,7 +127,7 @@ def _choice(
     )
 
 
-def launches(run: Run) -> Launches | None:
+def launches(run: Run) -> LaunchDelays | None:
     """Collectives with times of call, launch and kernel; None where there are none."""
     operations = run.operations
     known = run.collective & (operations["launch_end_ns"] != NONE) & (operations["call_ns"] != NONE)
@@ -137,7 +137,7 @@ def launches(run: Run) -> Launches | None:
         return None
     launch = (run.column("launch_end_ns", rows) - run.column("call_ns", rows)).astype(np.float64)
     ranks = max(len(np.unique(operations["global_rank"][rows])), 1)
-    return Launches(
+    return LaunchDelays(
         len(rows),
         float(np.mean(launch > _wire_or_duration(run, rows))),
         float(launch.sum()) / ranks / run.span_ns,

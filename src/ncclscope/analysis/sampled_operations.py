@@ -8,7 +8,7 @@ import numpy as np
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.measures import EXACT_SOURCES, GRADE_OF, bus_factors
 from ncclscope.analysis.query import Row
-from ncclscope.analysis.sampled_groups import Sample, SampledStrata, with_sample
+from ncclscope.analysis.sampled_groups import GroupSample, SampledStrata, with_sample
 from ncclscope.analysis.sampling import (
     FEWEST_VALUES,
     Estimate,
@@ -84,7 +84,7 @@ class SampledOperations:
     def _total_ns(self, strata: Ints | None) -> int:
         return 0 if strata is None else round(self.strata.total_ns(strata).value)
 
-    def sample(self, model: Model, strata: Ints, run_ns: float) -> Sample | None:
+    def sample(self, model: Model, strata: Ints, run_ns: float) -> GroupSample | None:
         """What is known of those strata together."""
         sample = self.strata.sample(strata, run_ns)
         if sample is None:

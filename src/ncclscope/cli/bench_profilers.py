@@ -112,16 +112,21 @@ def run_comparison(arguments: argparse.Namespace, options: "LaunchOptions", plan
     """Runs every profiler's trials, and shows the comparison."""
     from ncclscope.bench.profilers.comparison_files import ComparisonRun, machine_of, settings_of
     from ncclscope.bench.profilers.selection import select_profilers
-    from ncclscope.bench.profilers.trials import Trial, TrialSettings, order_of_trials, run_trials
+    from ncclscope.bench.profilers.trials import (
+        ProfilerTrial,
+        TrialSettings,
+        order_of_trials,
+        run_trials,
+    )
 
     check_comparison(arguments, options, plan)
     selection = select_profilers(arguments.profiler, options.environment)
     output = Path(arguments.profiler_output).resolve() if arguments.profiler_output else None
     settings = TrialSettings(plan, options, arguments.rounds, output)
-    began, trials = time.time(), list[Trial]()
+    began, trials = time.time(), list[ProfilerTrial]()
     planned = len(list(order_of_trials(selection.profilers, settings.rounds, settings.kinds)))
 
-    def show_progress(trial: Trial) -> None:
+    def show_progress(trial: ProfilerTrial) -> None:
         trials.append(trial)
         what = f"{trial.profiler}, {trial.kind}" + (f": {trial.failure}" if trial.failure else "")
         if options.placement.leads:

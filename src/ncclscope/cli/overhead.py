@@ -14,7 +14,7 @@ from ncclscope.launch.setting_checks import check_settings, check_variables
 from ncclscope.native import plugin_path
 from ncclscope.overhead import summary_text
 from ncclscope.overhead.statistics import FEWEST_ROUNDS, order_of_round
-from ncclscope.overhead.trials import Trial, TrialResult, command_words, run_once
+from ncclscope.overhead.trials import OverheadTrial, TrialResult, command_words, run_once
 
 
 def _pattern(text: str | None) -> "re.Pattern[str] | None":
@@ -39,7 +39,7 @@ def _plugin(path: str | None, directory: Path) -> Path:
     return Path(path).absolute()
 
 
-def trial_of(arguments: argparse.Namespace) -> Trial:
+def trial_of(arguments: argparse.Namespace) -> OverheadTrial:
     """The trial that the arguments describe, checked."""
     if arguments.rounds < FEWEST_ROUNDS:
         message = f"--rounds {arguments.rounds} are too few to know the noise"
@@ -61,7 +61,7 @@ def trial_of(arguments: argparse.Namespace) -> Trial:
     )  # fmt: skip
     check_settings(settings)
     check_variables(os.environ)
-    return Trial(
+    return OverheadTrial(
         command_words(arguments.command),
         settings,
         _plugin(arguments.plugin, directory),
@@ -94,7 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _trial_results(trial: Trial, arguments: argparse.Namespace) -> dict[str, list[TrialResult]]:
+def _trial_results(
+    trial: OverheadTrial, arguments: argparse.Namespace
+) -> dict[str, list[TrialResult]]:
     """The results of all rounds by variant; one round more, before, warms up."""
     trials: dict[str, list[TrialResult]] = {variant: [] for variant in trial.variants}
     for number in range(arguments.rounds + 1):

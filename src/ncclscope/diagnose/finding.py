@@ -1,7 +1,7 @@
 """A finding: one diagnosed problem, with its evidence."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from ncclscope.diagnose import SEVERITIES
@@ -45,6 +45,7 @@ class Finding:
     severity: str
     sentence: str
     advice: str
+    _: KW_ONLY
     kind: str = ""  # within its family
     ranks: tuple[int, ...] = ()  # of the job
     hosts: tuple[str, ...] = ()

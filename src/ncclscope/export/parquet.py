@@ -21,7 +21,7 @@ from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
 from ncclscope.analysis.waiting.path_edges import PATH_KINDS, path_edges_of
 from ncclscope.capture.reader import DATASET_FILE, is_dataset
-from ncclscope.export.chunks import Chunk, chunks
+from ncclscope.export.chunks import RowChunk, chunks
 from ncclscope.export.result import ExportResult
 from ncclscope.export.trace_path import NO_PATH
 from ncclscope.ingest.call_stacks import TABLE as STACKS
@@ -163,7 +163,7 @@ def _write_with_duckdb(
     connection: duckdb.DuckDBPyConnection,
     model: Model,
     table: str,
-    parts: Iterator[Chunk],
+    parts: Iterator[RowChunk],
     folder: Path,
     progress: Progress | None,
 ) -> int:
@@ -190,7 +190,7 @@ def _write_with_pyarrow(
     connection: duckdb.DuckDBPyConnection,
     model: Model,
     table: str,
-    parts: Iterator[Chunk],
+    parts: Iterator[RowChunk],
     folder: Path,
     progress: Progress | None,
 ) -> int:

@@ -9,7 +9,7 @@ from ncclscope.analysis.measures import began_ns, bus_bytes, counts_for_bandwidt
 from ncclscope.analysis.selection import Selection
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.export.trace_children import (
-    Children,
+    ChildRows,
     channel_layer,
     children_of,
     flows_to_children,
@@ -80,7 +80,7 @@ def _operations(
     rank: Rank,
     rows: Ints,
     group: str,
-    children: list[Children],
+    children: list[ChildRows],
     flow: Ints | None = None,
 ) -> Layer:
     """Operations of a group of tracks; `flow`: of parts, the flow from the operation above each."""

@@ -14,10 +14,10 @@ from ncclscope.humanize import plural
 from ncclscope.ingest.call_stacks import CallStacks
 from ncclscope.ingest.records import (
     Format,
+    ImportedMember,
+    ImportedProcess,
     ImportReport,
-    Member,
     Operation,
-    Process,
     Record,
     check_counted,
 )
@@ -25,6 +25,7 @@ from ncclscope.ingest.registry import ImportRegistry
 from ncclscope.model.align.host_clocks import solve
 from ncclscope.model.completeness import Completeness, impossible_sizes
 from ncclscope.model.match.instances import Instances
+from ncclscope.model.match.waits import Waits
 from ncclscope.model.model import Model
 from ncclscope.model.process.durations import IMPOSSIBLE_TIMES
 from ncclscope.model.schema import (
@@ -78,12 +79,12 @@ class ImportBuilder:
         """Adds the records of one file."""
         registry = self._registry
         for record in records:
-            if isinstance(record, Process):
+            if isinstance(record, ImportedProcess):
                 registry.process(record)
                 continue
             process = registry.process(record.process)
             communicator = registry.communicator(record.communicator)
-            if isinstance(record, Member):
+            if isinstance(record, ImportedMember):
                 registry.member(communicator, process, record.rank, record.global_rank)
             else:
                 self._add_operation(process, communicator, record)
@@ -226,9 +227,10 @@ class ImportBuilder:
             instances.add(part, self._form.start_error_ns)
         ranks = self._registry.ranks_of_communicators()
         clocks = solve([0] * max(len(self._registry.nodes), 1))
-        table = instances.table(clocks, self._streams.nodes(), ranks)
+        table, states = instances.table(clocks, self._streams.nodes(), ranks)
+        waits = Waits(streams, rules, states)
         for part in parts:
-            for name, values in instances.waits(part).items():
+            for name, values in waits.of(part).items():
                 part[name][:] = values
         self._count_gaps(streams.kind, streams.length, streams.communicator, ranks, table)
         return table

@@ -8,7 +8,7 @@ from typing import Any
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.measures import Durations
 from ncclscope.analysis.ranks import RankRow, TrafficRow
-from ncclscope.analysis.sampled_groups import Sample
+from ncclscope.analysis.sampled_groups import GroupSample
 from ncclscope.analysis.sampling import Estimate
 from ncclscope.analysis.selection import DEFAULT_BY
 from ncclscope.analysis.summary import CommunicatorRow, Summary
@@ -42,7 +42,7 @@ def _scaled(estimate: Estimate | None, factor: float = 1.0) -> dict[str, float |
     return None if estimate is None else estimate.scaled(factor).as_json(6)
 
 
-def _sample(sample: Sample) -> dict[str, Any]:
+def _sample(sample: GroupSample) -> dict[str, Any]:
     """The intervals of a group whose times come from a sample."""
     return {
         "timed": sample.timed,

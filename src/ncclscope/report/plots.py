@@ -15,7 +15,7 @@ _COLOURS = 8  # classes c0 … c7 in the page's style
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PlotSeries:
     """Points of one name."""
 
     name: str
@@ -74,7 +74,7 @@ def _marks(most: float) -> list[tuple[float, str]]:
     return [(i * step / most, f"{i * step:g}") for i in range(int(most / step + 1e-9) + 1)]
 
 
-def _legend(series: Sequence[Series]) -> str:
+def _legend(series: Sequence[PlotSeries]) -> str:
     items = "".join(
         f'<span><i class="c{place % _COLOURS}"></i>{escape(line.name)}</span>'
         for place, line in enumerate(series)
@@ -82,7 +82,7 @@ def _legend(series: Sequence[Series]) -> str:
     return f'<p class="legend">{items}</p>'
 
 
-def areas(series: Sequence[Series], span_s: float, unit: str) -> str:
+def areas(series: Sequence[PlotSeries], span_s: float, unit: str) -> str:
     """Stacked areas over time; all series have the same x."""
     if not series or not series[0].points:
         return ""
@@ -102,7 +102,7 @@ def areas(series: Sequence[Series], span_s: float, unit: str) -> str:
     return _frame(shapes + times, _marks(most), ("seconds", unit)) + _legend(series)
 
 
-def dots(series: Sequence[Series], unit: str) -> str:
+def dots(series: Sequence[PlotSeries], unit: str) -> str:
     """Points over sizes, which are drawn by their logarithm."""
     points = [point for one in series for point in one.points]
     if not points:

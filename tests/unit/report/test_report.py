@@ -30,7 +30,7 @@ from ncclscope.humanize import amount, duration
 from ncclscope.model.model import Model
 from ncclscope.report.html import as_html
 from ncclscope.report.json_csv import as_csv, as_json
-from ncclscope.report.plots import Series, areas, dots
+from ncclscope.report.plots import PlotSeries, areas, dots
 from ncclscope.report.sections import headline
 from ncclscope.report.tables import Column, Table, align, plain_lines
 from ncclscope.report.terminal import Style, terminal_lines
@@ -498,8 +498,8 @@ def test_words() -> None:
 
 @pytest.mark.parametrize("span_s", [0.662, 1.0, 4.01, 12.5, 1e3, 20_000.0, 86_400.0])
 def test_marks_below_a_plot_are_round_and_not_cut_off(span_s: float) -> None:
-    over_time = areas([Series("world", ((0.0, 1.0), (1.0, 2.0)))], span_s, "GB/s")
-    by_size = dots([Series("AllReduce", ((8.0, 1.0), (2.0**49, 2.0)))], "GB/s")
+    over_time = areas([PlotSeries("world", ((0.0, 1.0), (1.0, 2.0)))], span_s, "GB/s")
+    by_size = dots([PlotSeries("AllReduce", ((8.0, 1.0), (2.0**49, 2.0)))], "GB/s")
     for plot in (over_time, by_size):
         width = float(plot.partition('viewBox="0 -8 ')[2].partition(" ")[0])
         marks = re.findall(r'<text x="([\d.]+)" y="222.0" text-anchor="(\w+)">([^<]+)<', plot)

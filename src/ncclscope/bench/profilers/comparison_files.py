@@ -11,10 +11,10 @@ from typing import Any
 
 from ncclscope._version import __version__
 from ncclscope.bench.plan import Plan
-from ncclscope.bench.profilers.comparison import Comparison, compare
-from ncclscope.bench.profilers.intervals import Estimate
+from ncclscope.bench.profilers.comparison import ProfilerComparison, compare
+from ncclscope.bench.profilers.intervals import ResampledValue
 from ncclscope.bench.profilers.profiler_table import Profiler
-from ncclscope.bench.profilers.trials import Trial, trial_from_json
+from ncclscope.bench.profilers.trials import ProfilerTrial, trial_from_json
 from ncclscope.bench.results import Session
 from ncclscope.bench.table import SIMULATED
 from ncclscope.errors import UsageError
@@ -33,11 +33,11 @@ class ComparisonRun:
     settings: Mapping[str, Any]
     profilers: tuple[Profiler, ...]
     absent: Mapping[str, str]
-    trials: tuple[Trial, ...]
+    trials: tuple[ProfilerTrial, ...]
     started: float  # seconds since 1970
 
     @property
-    def comparison(self) -> Comparison:
+    def comparison(self) -> ProfilerComparison:
         """The tables."""
         return compare(self.trials, self.profilers)
 
@@ -99,7 +99,7 @@ def as_json(run: ComparisonRun, tables: bool = True) -> dict[str, Any]:
     }
 
 
-def _tables(comparison: Comparison) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _tables(comparison: ProfilerComparison) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     for name in ("coverage", "times", "cost", "loss"):
         yield name, [asdict(row) for row in getattr(comparison, name)]
 
@@ -151,7 +151,7 @@ def _quantities(row: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Any]]]:
     for name, value in row.items():
         if name in _KEYS or value is None:
             continue
-        if isinstance(value, dict) and value.keys() == set(Estimate.__slots__):
+        if isinstance(value, dict) and value.keys() == set(ResampledValue.__slots__):
             yield name, [value["value"], value["low"], value["high"]]
         elif isinstance(value, dict):
             for part, number in value.items():

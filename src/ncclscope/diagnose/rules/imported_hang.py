@@ -62,11 +62,11 @@ def _finding(model: Model, communicator: int, first: int) -> Finding:
         CRITICAL,
         f"hang in {what}: {what_happened}; {ranks_in_words(inside)} in it",
         _ADVICE[kind],
-        kind,
-        ranks,
-        (),
-        (name,),
-        (
+        kind=kind,
+        ranks=ranks,
+        hosts=(),
+        communicators=(name,),
+        evidence=(
             Evidence("unfinished when it was dumped", {"order": order, "waiting": list(inside)}),
             *_places(model, waiting.tolist(), ranks if kind == NEVER_CALLED else ()),
         ),

@@ -246,11 +246,11 @@ def _rank_finding(context: RuleContext, delays: Delays, cost: str, share: float)
         f"{_when(context, [delays])}, typically by "
         f"{duration(delays.typical_ns)}, mostly to {_before(context, delays)}{phase}; {cost}",
         f"{_CAUSES[kind]}: {_ADVICE[kind]}",
-        kind,
-        (rank,),
-        (host,) if host else (),
-        (name,),
-        (
+        kind=kind,
+        ranks=(rank,),
+        hosts=(host,) if host else (),
+        communicators=(name,),
+        evidence=(
             _excess_evidence(delays),
             _waiting_evidence(context, delays),
             *_pause_evidence(context, delays),
@@ -290,11 +290,11 @@ def _host_finding(
         f"{duration(typical)}; {cost}",
         "something of the whole host is slow: look at its power, thermals, CPU and storage; "
         f"{_HOST_CAUSES[kind]}",
-        f"host {kind}",
-        ranks,
-        (host,),
-        (),
-        (
+        kind=f"host {kind}",
+        ranks=ranks,
+        hosts=(host,),
+        communicators=(),
+        evidence=(
             Evidence(
                 "each of them is longer than usual at the same places of a step",
                 {"typical_us": round(typical / 1e3, 3)},
@@ -320,11 +320,11 @@ def _many_finding(
         f"{ranks_in_words(ranks)} are late, typically by {duration(typical)}; "
         f"{_cost(context, causes.prediction, share, 'them')}",
         f"look for what these ranks have in common; {_ADVICE[kind]}",
-        kind,
-        ranks,
-        hosts,
-        (),
-        (
+        kind=kind,
+        ranks=ranks,
+        hosts=hosts,
+        communicators=(),
+        evidence=(
             Evidence(
                 f"{len(ranks)} of {len(context.run.host_of)} ranks",
                 {"typical_us": round(typical / 1e3, 3)},
@@ -374,8 +374,8 @@ def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
         f"{_cost(context, replace(prediction, step_now_ns=None), share, 'it')}",
         "look for what only this rank does then: a checkpoint, an evaluation, logging, a data "
         "loader that refills",
-        "pause",
-        (rank,),
+        kind="pause",
+        ranks=(rank,),
         evidence=(
             Evidence(
                 "far longer than usual at the same place of a step, and no habit",
@@ -411,7 +411,7 @@ def _standstills(context: RuleContext) -> list[Finding]:
             "blame",
             "look for what all ranks do then: a checkpoint, data loaders that start again; or for "
             "what stops the whole job: a scheduler that suspends it, a file system that hangs",
-            "all ranks",
+            kind="all ranks",
             evidence=(
                 Evidence(
                     "most ranks were about as late at the same time",
@@ -438,7 +438,7 @@ def _nobody_in_particular(context: RuleContext, account: WaitingAccount) -> list
             f"{percent(share)} of the run passes in waiting for other ranks, on the average rank; "
             f"no rank stands out, {largest}",
             "ncclscope report shows all origins of waiting",
-            "anyone",
+            kind="anyone",
             evidence=(
                 Evidence(
                     "origins of waiting",
