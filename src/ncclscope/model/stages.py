@@ -209,8 +209,9 @@ class Plan:
         return self.streams.part(slice(0, 0) if block == GPUS else self.blocks[block])
 
     def first_row(self, block: int) -> int:
-        """The first row of a block's streams."""
-        return int(self.streams.first_row[self.blocks[block].start])
+        """The first row of a block's streams; 0 where there are no streams at all."""
+        first = self.streams.first_row[self.blocks[block]]
+        return int(first[0]) if len(first) else 0
 
     def block_of(self, place: Ints) -> Ints:
         """The blocks of streams."""
