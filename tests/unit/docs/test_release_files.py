@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ncclscope.cli import verb_parser
 from ncclscope.cli.dashboards import FOLDER
 from tests.support.paths import ROOT
 from tests.support.player import ncclscope
@@ -54,6 +55,8 @@ def test_the_chart_is_what_it_should_be() -> None:
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
         assert container["image"] == f"{values['image']['repository']}:v{VERSION}"
     assert containers[1]["args"][-2:] == ["--port", "9479"]
+    assert "--all-hosts" in containers[1]["args"], "pods have host names of their own"
+    verb_parser("serve").parse_args(containers[1]["args"][1:])
     assert rendered(CHART / "templates" / "podmonitor.yaml", values) is None
     values["podMonitor"]["enabled"], values["prune"]["enabled"] = True, False
     monitor = rendered(CHART / "templates" / "podmonitor.yaml", values)

@@ -1,6 +1,7 @@
 """Answers of the verbs in Python: the same as the command line's, as data, frames and plots."""
 
 import json
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -157,6 +158,9 @@ def test_html_is_escaped(tmp_path: Path) -> None:
     for answer in (capture.report(), capture.diagnose(), capture.status()):
         assert "<b>/" not in answer._repr_html_().replace("<b>rank", "")
         assert answer._repr_html_().startswith("<")
+    noted = replace(capture.completeness(), notes=["not read: <i>"])
+    assert "<li>not read: &lt;i&gt;</li>" in noted._repr_html_()
+    assert "2 of 2 processes" in noted._repr_html_()
 
 
 def test_types_are_for_everybody() -> None:
