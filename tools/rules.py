@@ -54,6 +54,7 @@ def records(times: Times) -> list[Record]:
     group = "run, communicator, host"
     here = by("run, communicator, host, rank", "communicator_gpu_seconds", '{scope="intra"}')
     beyond = by("run, communicator, rank", "communicator_gpu_seconds", '{scope!="intra"}')
+    exchanges = by("run, rank", "least_gpu_seconds", '{function=~"Send|Recv"}')
     return [
         Record("ncclscope:bytes:rate", by(work, "bytes")),
         Record("ncclscope:operations:rate", by(work, "operations")),
@@ -72,6 +73,11 @@ def records(times: Times) -> list[Record]:
             f"ncclscope:rank_gpu_time:rate - on ({group}) group_left () "
             f"min by ({group}) (ncclscope:rank_gpu_time:rate)",
         ),
+        # Stages of a pipeline wait for each other in sends and receives.
+        Record(
+            "ncclscope:rank_p2p_excess:rate",
+            f"{exchanges} - on (run) group_left () min by (run) ({exchanges})",
+        ),
         # How much less a rank waited than the mean of the others: that long they waited for it.
         Record(
             "ncclscope:rank_lateness:rate",
@@ -85,6 +91,7 @@ def records(times: Times) -> list[Record]:
 
 def alerts(times: Times) -> list[Alert]:
     """The alerts."""
+    waited = "sum by (run, rank) (ncclscope:rank_excess:rate)"
     return [
         Alert(
             "NcclHang", "max by (run) (ncclscope_hung) == 1", "0s", "critical",
@@ -100,7 +107,8 @@ def alerts(times: Times) -> list[Alert]:
             # A rank that waited elsewhere as long as others wait for it here passed that on.
             "NcclStraggler",
             "ncclscope:rank_lateness:rate - on (run, rank) group_left () "
-            f"sum by (run, rank) (ncclscope:rank_excess:rate) > {STRAGGLER_SHARE}",
+            f"({waited} + on (run, rank) ncclscope:rank_p2p_excess:rate or {waited}) "
+            f"> {STRAGGLER_SHARE}",
             times.patience, "warning",
             "Rank {{ $labels.rank }} makes {{ $labels.communicator }} of {{ $labels.run }} wait",
             "The others spend {{ $value | humanizePercentage }} of their time waiting for it.",

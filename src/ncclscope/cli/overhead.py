@@ -7,7 +7,6 @@ import re
 import sys
 from pathlib import Path
 
-from ncclscope.cli.recording_options import add_recording_arguments
 from ncclscope.errors import UsageError
 from ncclscope.launch.child import stopped_by_signals
 from ncclscope.launch.environment import Settings, event_mask, reachable_plugin
@@ -16,32 +15,6 @@ from ncclscope.native import plugin_path
 from ncclscope.overhead import summary_text
 from ncclscope.overhead.statistics import FEWEST_ROUNDS, order_of_round
 from ncclscope.overhead.trials import OverheadTrial, TrialResult, command_words, run_once
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the recording options, what to measure and how often, and the command."""
-    add_recording_arguments(parser, "; here: where captures lie for a moment")
-    parser.add_argument(
-        "--rounds", type=int, default=10, metavar="N",
-        help="each runs the command four to seven times (default: 10, and one before to warm up)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--seconds", type=float, metavar="S",
-        help="a window, for commands that do not end: calls a second are compared",
-    )  # fmt: skip
-    metric = parser.add_mutually_exclusive_group()
-    metric.add_argument(
-        "--rate", metavar="REGEX", help="compare a rate that the command prints: the last (number)"
-    )
-    metric.add_argument("--time", metavar="REGEX", help="compare a time that the command prints")
-    parser.add_argument("--plugin", metavar="PATH", help="judge another profiler plugin than ours")
-    parser.add_argument(
-        "--timeout", type=float, default=3600.0, metavar="S",
-        help="longest run of the command (default: 3600)",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no line for each run")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
 
 
 def _pattern(text: str | None) -> "re.Pattern[str] | None":

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-INFO, WARNING, CRITICAL = "info", "warning", "critical"
-SEVERITIES = (INFO, WARNING, CRITICAL)
+from ncclscope.diagnose import SEVERITIES
+
+INFO, WARNING, CRITICAL = SEVERITIES
 # In this order where severity and loss are equal: what stops a job before what slows it.
 FAMILIES = (
     "hang",

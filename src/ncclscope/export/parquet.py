@@ -24,6 +24,7 @@ from ncclscope.capture.reader import DATASET_FILE, is_dataset
 from ncclscope.export.chunks import RowChunk, chunks
 from ncclscope.export.result import ExportResult
 from ncclscope.export.trace_path import NO_PATH
+from ncclscope.ingest.call_stacks import TABLE as STACKS
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE, SCHEMA_VERSION, SMALL_TABLES, TABLES
 from ncclscope.model.sql_views import (
@@ -71,7 +72,7 @@ def holds_dataset(path: Path) -> bool:
     if not is_dataset(path):
         return False
     for entry in path.iterdir():
-        if entry.name in (*TABLES_WRITTEN, PATH_TABLE, FOLDER):
+        if entry.name in (*TABLES_WRITTEN, PATH_TABLE, STACKS, FOLDER):
             fits = entry.is_dir() and not entry.is_symlink()
             if entry.name != FOLDER:
                 fits = fits and all(file.suffix == ".parquet" for file in entry.iterdir())

@@ -189,8 +189,15 @@ def _operation_arguments(model: Model, rows: Ints) -> list[Argument]:
         Argument("sequence", column("sequence"), varies=True),
         Argument("part_of", column("part_of"), varies=True),
         Argument("operation", rows, varies=True),
-        *(_context_arguments(model, rows) if model.has_context else ()),
+        *(_context_arguments(model, rows) if model.has_context else _step_arguments(model, rows)),
     ]
+
+
+def _step_arguments(model: Model, rows: Ints) -> list[Argument]:
+    """The step of operations, where the period of calls shows it."""
+    if not len(model.tables["steps"]["step"]):
+        return []
+    return [Argument("step", np.asarray(model.tables["operations"]["step"][rows]).astype(np.int64))]
 
 
 def _context_arguments(model: Model, rows: Ints) -> list[Argument]:

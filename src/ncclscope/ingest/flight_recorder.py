@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ncclscope.ingest.call_stacks import MOST_FRAMES, stack_text
 from ncclscope.ingest.files import DAMAGED, cannot_read, read_bytes
 from ncclscope.ingest.records import (
     FIRST_WALL_NS,
@@ -182,7 +183,17 @@ def _operation(
     if form != "collective" and pair:
         values["peer"] = number(int(pair[3]), _MOST_RANKS)
     _add_times(values, entry)
-    return Operation(process, communicator, values)
+    return Operation(process, communicator, values, _stack(entry.get("frames")))
+
+
+def _stack(frames: object) -> str:
+    """The frames of an entry as one text; "" where PyTorch kept none."""
+    frames = frames[:MOST_FRAMES] if isinstance(frames, (list, tuple)) else []
+    return stack_text(
+        (text(frame.get("name")), text(frame.get("filename")), max(number(frame.get("line")), 0))
+        for frame in frames
+        if isinstance(frame, dict)
+    )
 
 
 def _state(entry: dict[str, Any]) -> str:

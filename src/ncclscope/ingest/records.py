@@ -64,6 +64,7 @@ class Operation:
     process: ImportedProcess
     communicator: ImportedCommunicator | None
     values: Mapping[str, int | str]
+    stack: str = ""  # where it was called, as ingest/call_stacks.py writes it
 
 
 Record = Operation | ImportedMember | ImportedProcess

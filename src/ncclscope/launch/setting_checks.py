@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 
 from ncclscope.byte_sizes import recorder_size_in_bytes
 from ncclscope.errors import UsageError
-from ncclscope.launch.environment import TORCH_LEVELS, Settings
+from ncclscope.launch.environment import Settings
+from ncclscope.launch.setting_names import GPU_TIMINGS, TORCH_LEVELS
 from ncclscope.nccl.events import MODES, NEWEST_INTERFACE, events_of
 
-GPU_TIMINGS = ("auto", "kernel", "sampled", "off")
 _MASK = re.compile(r"0[xX][0-9a-fA-F]+|0|[1-9]\d*")
 _ALL_EVENTS = events_of(NEWEST_INTERFACE)
 _MOST_BYTES = 1e15

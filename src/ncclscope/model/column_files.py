@@ -5,7 +5,7 @@ Several processes may write rows of one table at the same time, each to its own 
 
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,9 +15,11 @@ import numpy.typing as npt
 from ncclscope.model.schema import NONE, OPTIONAL_COLUMNS, TABLES, Column, Columns
 
 
-def column_file(folder: Path, table: str, column: str) -> Path:
-    """The file of one column."""
-    return folder / f"{table}.{column}"
+def column_file(folder: Path, table: str, column: str, version: int = 0) -> Path:
+    """The file of one column. `version`: above 0 while a model is made, of values that replace
+    those of the file before.
+    """
+    return folder / (f"{table}.{column}.{version}" if version else f"{table}.{column}")
 
 
 def write_columns(
@@ -26,15 +28,16 @@ def write_columns(
     first_row: int,
     columns: Columns,
     chosen: Sequence[Column] | None = None,
+    versions: Mapping[str, int] = {},
 ) -> None:
     """Writes rows of a table, from `first_row` on. Optional columns may be missing; `chosen`:
-    these columns alone.
+    these columns alone; `versions`: of their files.
     """
     for column in TABLES[table] if chosen is None else chosen:
         if column.name in OPTIONAL_COLUMNS.get(table, ()) and column.name not in columns:
             continue
         values = np.ascontiguousarray(columns[column.name], column.dtype)
-        path = column_file(folder, table, column.name)
+        path = column_file(folder, table, column.name, versions.get(column.name, 0))
         target = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             place, left = first_row * values.itemsize, values.data.cast("B")
@@ -55,12 +58,20 @@ def is_absent(values: npt.NDArray[Any]) -> bool:
     return values.strides == (0,) and len(values) > 0
 
 
-def map_columns(folder: Path, table: str, rows: int, mode: Literal["r", "r+"]) -> Columns:
-    """A table's columns as mapped arrays; with `r+` they can be written to."""
+def map_columns(
+    folder: Path,
+    table: str,
+    rows: int,
+    mode: Literal["r", "r+"],
+    versions: Mapping[str, int] = {},
+) -> Columns:
+    """A table's columns as mapped arrays; with `r+` they can be written to. `versions`: of their
+    files.
+    """
     columns: Columns = {}
     optional = OPTIONAL_COLUMNS.get(table, ())
     for column in TABLES[table]:
-        path = column_file(folder, table, column.name)
+        path = column_file(folder, table, column.name, versions.get(column.name, 0))
         if rows and column.name in optional and not path.exists():
             columns[column.name] = absent_column(rows, column.dtype)
         elif rows:

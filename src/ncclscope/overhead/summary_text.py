@@ -7,6 +7,7 @@ from typing import Any
 
 from ncclscope._version import __version__
 from ncclscope.humanize import three_digits
+from ncclscope.json_answers import VERSION
 from ncclscope.overhead.advice import advice_lines
 from ncclscope.overhead.event_steps import STEPS, steps_of
 from ncclscope.overhead.statistics import OverheadShares, Share, overhead_shares
@@ -184,6 +185,7 @@ def as_json(result: OverheadResult) -> dict[str, Any]:
     """The result as a JSON object; costs are seconds, or seconds for a unit of work."""
     trial = result.trial
     return {
+        "version": VERSION,
         "ncclscope": __version__,
         "command": list(trial.command),
         "mode": trial.settings.mode,

@@ -1,5 +1,6 @@
 """A scene: everything that the page can draw, as a tree of lanes with rows of bars."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -170,6 +171,13 @@ class Scene:
     processes: list[ProcessLabels]
 
 
+def _natural(name: str) -> list[tuple[str, int, str]]:
+    """A key that sorts node2 before node10."""
+    parts = re.findall(r"([^0-9]*)([0-9]*)", name)
+    numbers = ((text, digits.lstrip("0")) for text, digits in parts)
+    return [(text, len(digits), digits) for text, digits in numbers]
+
+
 class SceneBuilder:
     """Puts rows into lanes."""
 
@@ -180,8 +188,9 @@ class SceneBuilder:
         self._ranks: dict[tuple[int, int], Lane] = {}
         nodes = {labels.node: place for place, labels in reversed(list(enumerate(processes)))}
 
-        def order(process: int) -> tuple[int, int, int]:
-            return nodes[processes[process].node], processes[process].rank, process
+        def order(process: int) -> tuple[list[tuple[str, int, str]], int, int, int]:
+            labels = processes[process]
+            return _natural(labels.host), nodes[labels.node], labels.rank, process
 
         for process in sorted(range(len(processes)), key=order):
             self._add_process(process)

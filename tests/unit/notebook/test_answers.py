@@ -42,6 +42,8 @@ def test_answers_are_what_the_verbs_print(capture: Capture, tmp_path: Path) -> N
         (["diagnose"], capture.diagnose()),
         (["status"], capture.status()),
         (["whatif", "--without", "rank", "2"], capture.whatif(without_rank=2)),
+        (["whatif", "--free", "dp", "--last", "400ms"], capture.whatif(free="dp", since=-0.4)),
+        (["diagnose", "--since", "0.1", "--until", "0.5"], capture.diagnose(since=0.1, until=0.5)),
     ):
         printed = command(words[0], capture.path, *words[1:], "--json").stdout
         assert json.loads(answer.to_json()) == json.loads(printed) == dict(answer), words
@@ -57,11 +59,11 @@ def test_answers_have_objects_and_frames(capture: Capture) -> None:
     assert straggler.ranks == (2,)
     report = capture.report()
     ranks = report.table("ranks")
-    assert ranks.order("caused_wait_us desc").fetchall()[0][0] == 2
+    assert ranks.order("caused_wait_ns desc").fetchall()[0][0] == 2
     assert report.to_pandas("ranks")["rank"].tolist()[0] == 2
     assert report.to_polars("ranks").rows() == ranks.fetchall()
     assert report.to_arrow("operations").num_rows == len(report.groups)
-    assert "duration_us_median" in report.table("operations").columns
+    assert "duration_ns_median" in report.table("operations").columns
     assert not capture.status().hung
     assert capture.whatif(without_rank=2).gained_share > 0.1
     with pytest.raises(UsageError, match=r"there is no table nonsense .* It has .*ranks"):

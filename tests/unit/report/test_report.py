@@ -204,7 +204,7 @@ def test_ranks_traffic_scopes() -> None:
 
 def test_without_operations_nothing_began() -> None:
     made = as_json(summarize(model([], [], [], [], []), Selection(), DEFAULT_BY), ())
-    assert (made["began"], made["span_s"], made["operations"]) == (None, None, [])
+    assert (made["began"], made["span_ns"], made["operations"]) == (None, None, [])
 
 
 def test_fused_operations_count_once_for_the_run() -> None:
@@ -398,20 +398,22 @@ def test_json_has_what_is_promised() -> None:
     assert comm["tp"]["id"] == "0xffffffffffffffff"
     assert (comm["tp"]["name_inferred"], comm["tp"]["ranks"], comm["tp"]["nodes"]) == (True, 2, 1)
     row = next(row for row in made["operations"] if row["communicator"] == "world")
-    assert (row["function"], row["bytes"], row["datatype"]) == ("AllReduce", MIB, "float32")
-    assert row["duration_us"] == {"min": 100, "median": 140, "mean": 148.75, "p99": 200, "max": 200}
+    assert (row["function"], row["size_bytes"], row["datatype"]) == ("AllReduce", MIB, "float32")
+    assert row["duration_ns"] == {
+        "min": 100_000, "median": 140_000, "mean": 148_750, "p99": 200_000, "max": 200_000,
+    }  # fmt: skip
     assert row["busbw_gbs"] == pytest.approx(10.5738756, rel=1e-6)
     assert row["sources"] == {"gpu": 8}
     assert row["inferred"] is False
     untimed = next(row for row in made["operations"] if row["function"] == "Broadcast")
-    assert untimed["duration_us"] is None
+    assert untimed["duration_ns"] is None
     assert made["began"] == "2026-11-15T06:00:00.000990+00:00"
 
 
 def test_csv_has_a_line_for_each_group() -> None:
     summary = report(by=("communicator", "function", "rank"))
     head, *lines = as_csv(summary, summary.groups).splitlines()
-    assert head.startswith("communicator,function,bytes,datatype,rank,min_us,median_us")
+    assert head.startswith("communicator,function,size_bytes,datatype,rank,min_ns,median_ns")
     assert len(lines) == len(summary.groups)
 
 

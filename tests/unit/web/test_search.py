@@ -41,6 +41,8 @@ def lookup() -> Lookup:
         ("rank:1", []),
         ("rank:x", []),
         ("seq=12", ["AllReduce"]),
+        ("op:1", ["AllGather"]),
+        ("op:99", []),
         ("peer:3", ["Send"]),
         ("comm:tp", ["AllReduce", "Send"]),
         ("source:host", ["Send"]),

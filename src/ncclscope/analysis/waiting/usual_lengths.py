@@ -5,7 +5,9 @@ occurs too seldom at its position is compared by kind of kernel. Without anythin
 nothing is usual (NaN).
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +33,8 @@ _STEADY = 6  # edges of a member at one position: fewer show no habit
 _HIGH = 0.9
 _SAMPLE = 1_000_000
 _RUN = 64  # calls in a row are sampled together
+_THREADS = 2
+_WORTH_THREADS = 300_000  # kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,22 @@ class UsualLengths:
     steady_transfer_ns: Floats  # all transfers of it, with the median length of their kind
 
 
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """What usual lengths are taken from."""
+
+    kernels: Kernels
+    dependencies: Dependencies
+    rank: Ints  # by kernel
+    sample: Ints  # kernels
+    every: int  # one of so many is in the sample
+    lasting: Ints  # of the sample: not of the start-up
+
+    def column(self, values: npt.NDArray[Any], event: int) -> npt.NDArray[Any]:
+        """Values by event as values by kernel."""
+        return values.reshape(-1, 3)[:, event]
+
+
 def usual_lengths_of(
     kernels: Kernels, dependencies: Dependencies, end_ns: Ints, ignored: Bools
 ) -> UsualLengths:
@@ -57,63 +77,101 @@ def usual_lengths_of(
     sample = np.arange(count)
     if every > 1:
         sample = np.flatnonzero(sample // _RUN % every == 0)
-    usual = np.full((2, count, 3), np.nan)  # median and high
-    steady = np.zeros(ranks)
-    length, edge = dependencies.length_ns.reshape(-1, 3), dependencies.edge.reshape(-1, 3)
-    back, rank = dependencies.back.reshape(-1, 3), kernels.rank.astype(np.int64)
-    kind = kernels.kind.astype(np.int64)
-    lasting = sample[~ignored[sample]]
-    for event in (0, 1):
-        fine = (dependencies.position.astype(np.int64) * 8 + edge[:, event]) * 16 + back[:, event]
-        groups = _numbered(fine), _numbered(kind * 8 + edge[:, event])
-        usual[:, :, event] = _usual(groups, rank, length[:, event], sample, every)
-        if event == 1 and (dependencies.blocked != 0).any():
-            # Starts that were held back do not show when their rank was ready, nor how long it
-            # takes from there to the next one.
-            for unclear in (dependencies.blocked != 0, _after_blocked(dependencies)):
-                free = sample[~unclear[sample]]
-                shown = _usual(groups, rank, length[:, event], free, every)
-                usual[:, :, event] = np.where(np.isnan(shown), usual[:, :, event], shown)
-            lasting = lasting[dependencies.blocked[lasting] == 0]
-        if event == 1:
-            usual[:, :, 1] -= _slow_launches(kernels, dependencies, groups[0], sample)
-            usual[:, :, 1] /= _slowness(groups[0], rank, edge[:, 1], length[:, 1], usual[0, :, 1])
-        if event == 0:
-            _compare_with_calls(usual[:, :, 0], fine, groups[0], rank, edge[:, 0])
-        table = _quantiles(groups[0], rank, length[:, event], lasting)
-        steady += _steady(table, ranks)[0] * every
-        if not kernels.pair.any():
-            continue
-        scale, excess = _stages(table, _edge_of_group(groups[0], edge[:, event]), ranks)
-        usual[:, :, event] *= scale[rank, edge[:, event]]
-        steady += excess * every
-    communicator = kernels.communicator + ranks
-    member = np.where(kernels.pair, rank, communicator)
-    kind = kernels.transfer_kind.astype(np.int64)
-    usual[:, :, 2] = _usual((kind, kind), member, length[:, 2], sample, every)
-    past = own_past(kind, member, length[:, 2], end_ns, sample)
-    usual[:, :, 2] = np.where(np.isnan(past[:, kind]), usual[:, :, 2], past[:, kind])
-    usual[:, edge == _abi.EDGE_ROOT] = 0.0
-    table = _quantiles(kind, member, length[:, 2], sample[~ignored[sample]])
-    excess, total = _steady(table, int(communicator.max(initial=0)) + 1)
+    rank = kernels.rank.astype(np.int64)
+    edges = _Edges(kernels, dependencies, rank, sample, every, sample[~ignored[sample]])
+    usual = np.empty((2, count, 3))  # median and high
+    # Sorting and gathering leave other threads room.
+    with ThreadPoolExecutor(_THREADS if count > _WORTH_THREADS else 1) as pool:
+        own = [pool.submit(_of_own_edges, edges, event) for event in (0, 1)]
+        usual[:, :, 2], excess, total = _of_transfers(edges, end_ns)
+        usual[:, :, 0], of_calls = own[0].result()
+        usual[:, :, 1], of_starts = own[1].result()
+    usual[:, dependencies.edge.reshape(-1, 3) == _abi.EDGE_ROOT] = 0.0
     return UsualLengths(
         usual[0].reshape(-1),
         usual[1].reshape(-1),
-        steady,
+        of_calls + of_starts,
         excess[ranks:] * every,
         total[ranks:] * every,
     )
 
 
+def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats]:
+    """By kernel the usual length of the edge before its call or start; by rank steady excess."""
+    kernels, dependencies, rank = edges.kernels, edges.dependencies, edges.rank
+    ranks = len(kernels.ranks)
+    length, edge = (
+        edges.column(values, event) for values in (dependencies.length_ns, dependencies.edge)
+    )
+    fine = dependencies.position.astype(np.int64) * 8 + edge
+    fine = fine * 16 + edges.column(dependencies.back, event)
+    groups = _numbered(fine), _numbered(kernels.kind.astype(np.int64) * 8 + edge)
+    usual = _usual(groups, rank, length, edges.sample, edges.every)
+    lasting = edges.lasting
+    if event == START:
+        usual = _of_free_starts(edges, groups, length, usual)
+        lasting = lasting[dependencies.blocked[lasting] == 0]
+        usual -= _slow_launches(kernels, dependencies, groups[0], edges.sample)
+        usual /= _slowness(groups[0], rank, edge, length, usual[0], edges.sample)
+    else:
+        _compare_with_calls(usual, fine, groups[0], rank, edge)
+    table = _quantiles(groups[0], rank, length, lasting)
+    steady = _steady(table, ranks)[0]
+    if kernels.pair.any():
+        scale, excess = _stages(table, _edge_of_group(groups[0], edge), ranks)
+        usual *= scale[rank, edge]
+        steady += excess
+    return usual, steady * edges.every
+
+
+def _of_free_starts(
+    edges: _Edges, groups: tuple[Ints, Ints], length: Ints, usual: Floats
+) -> Floats:
+    """Usual lengths, of starts that were not held back where there are some. Those that were do not
+    show when their rank was ready, nor how long it takes from there to the next one.
+    """
+    dependencies, sample = edges.dependencies, edges.sample
+    if not dependencies.blocked.any():
+        return usual
+    for unclear in (dependencies.blocked != 0, _after_blocked(dependencies)):
+        free = sample[~unclear[sample]]
+        shown = _usual(groups, edges.rank, length, free, edges.every)
+        usual = np.where(np.isnan(shown), usual, shown)
+    return usual
+
+
+def _of_transfers(edges: _Edges, end_ns: Ints) -> tuple[Floats, Floats, Floats]:
+    """By kernel the usual length of its transfer; by rank and then communicator steady excess, and
+    the length of all transfers.
+    """
+    kernels, ranks = edges.kernels, len(edges.kernels.ranks)
+    length = edges.column(edges.dependencies.length_ns, 2)
+    communicator = kernels.communicator + ranks
+    member = np.where(kernels.pair, edges.rank, communicator)
+    kind = kernels.transfer_kind.astype(np.int64)
+    usual = _usual((kind, kind), member, length, edges.sample, edges.every)
+    past = own_past(kind, member, length, end_ns, edges.sample)
+    usual = np.where(np.isnan(past[:, kind]), usual, past[:, kind])
+    table = _quantiles(kind, member, length, edges.lasting)
+    excess, total = _steady(table, int(communicator.max(initial=0)) + 1)
+    return usual, excess, total
+
+
 def _slowness(
-    group: Ints, rank: Ints, edge: npt.NDArray[np.int8], length: Ints, usual: Floats
+    group: Ints,
+    rank: Ints,
+    edge: npt.NDArray[np.int8],
+    length: Ints,
+    usual: Floats,
+    sample: Ints,
 ) -> Floats:
     """By start how much too long what is usual at its position is, where slow ranks alone show how
     long it takes, because others are held back; else 1. A rank is slow that takes about as much
     longer than others at all positions that most ranks show.
     """
     factor = np.ones(len(group))
-    free = np.flatnonzero((length > TIGHT_NS) & (edge != _abi.EDGE_ROOT) & (usual > 0))
+    shows = (length > TIGHT_NS) & (edge != _abi.EDGE_ROOT) & (usual > 0)
+    free = sample[shows[sample]]
     if not len(free):
         return factor
     table = _quantiles(group, rank, length, free)
@@ -121,7 +179,8 @@ def _slowness(
     usual_of = np.full(groups, np.nan)
     usual_of[group[free]] = usual[free]
     ratio = table.quantiles[0] / np.maximum(usual_of[table.group], 1.0)
-    everybody = np.bincount(np.unique(group * ranks + rank) // ranks, minlength=groups)
+    members = np.unique(group[sample] * ranks + rank[sample]) // ranks
+    everybody = np.bincount(members, minlength=groups)
     shown = np.bincount(table.group, minlength=groups)
     by_most = ((shown > 1) & (shown > _MOST_RANKS * everybody))[table.group]
     slow = _slow_members(table.member, ratio, by_most & (table.count >= _STEADY), ranks)

@@ -19,6 +19,7 @@ from ncclscope.bench.results import Session
 from ncclscope.bench.table import SIMULATED
 from ncclscope.errors import UsageError
 from ncclscope.humanize import plural, printable
+from ncclscope.json_answers import version_of
 from ncclscope.nccl.releases import release_of_code, text_of
 
 FORM, FORM_VERSION = "ncclscope-profiler-comparison", 1
@@ -77,7 +78,7 @@ def as_json(run: ComparisonRun, tables: bool = True) -> dict[str, Any]:
     """The whole comparison: trials, so that it can be read again, and the tables."""
     return {
         "form": FORM,
-        "form_version": FORM_VERSION,
+        "version": FORM_VERSION,
         "started": run.started,
         "machine": dict(run.machine),
         "settings": dict(run.settings),
@@ -107,7 +108,7 @@ def read_run(path: Path) -> ComparisonRun:
     """The comparison that a file holds."""
     try:
         content = json.loads(path.read_bytes())
-        if content["form"] != FORM or content["form_version"] != FORM_VERSION:
+        if content["form"] != FORM or version_of(content) != FORM_VERSION:
             raise ValueError("it is of another form")
         profilers = tuple(
             Profiler(

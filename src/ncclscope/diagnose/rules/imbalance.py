@@ -8,7 +8,8 @@ import numpy as np
 from ncclscope.analysis.balance import FunctionBalance, are_hubs, balances, module_balances
 from ncclscope.analysis.robust_statistics import robust_spread
 from ncclscope.arrays.types import Bools, Floats
-from ncclscope.diagnose.finding import INFO, SEVERITIES, WARNING, Evidence, Finding
+from ncclscope.diagnose import SEVERITIES
+from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import amount, percent, plural, ranks_in_words
 from ncclscope.snapshot.types import PAIRED

@@ -209,6 +209,16 @@ class CollectiveBounds:
         np.maximum.at(self._latest_start, cell[starts], start_ns[starts])
         np.minimum.at(self._earliest_end, cell[ends], end_ns[ends])
 
+    def cells(self) -> tuple[Ints, Ints, Ints]:
+        """What processes have set: cells, their latest starts and their earliest ends."""
+        used = np.flatnonzero((self._latest_start > -_NEVER) | (self._earliest_end < _NEVER))
+        return used, self._latest_start[used], self._earliest_end[used]
+
+    def join(self, cells: Ints, latest_start: Ints, earliest_end: Ints) -> None:
+        """Adds the cells of other processes."""
+        self._latest_start[cells] = np.maximum(self._latest_start[cells], latest_start)
+        self._earliest_end[cells] = np.minimum(self._earliest_end[cells], earliest_end)
+
     def _blocks(self) -> Iterator[tuple[Ints, Ints, Ints]]:
         """Nodes, latest starts and earliest ends (instance x node) of each stream."""
         for place in np.flatnonzero(self._width * self._kept).tolist():

@@ -111,11 +111,11 @@ def _column_files(folder: Path, rows: dict[str, int]) -> dict[str, Path]:
         for table, columns in TABLES.items()
         if rows[table]
         for path in (column_file(folder, table, column.name) for column in columns)
-        if not _is_left_out(path, table)
+        if not is_left_out(path, table)
     }
 
 
-def _is_left_out(path: Path, table: str) -> bool:
+def is_left_out(path: Path, table: str) -> bool:
     """Whether it is the file of an optional column of which nothing is known."""
     names = OPTIONAL_COLUMNS.get(table, ())
     return path.name.removeprefix(f"{table}.") in names and not path.is_symlink() | path.exists()
@@ -126,12 +126,16 @@ def _digest(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def with_seal(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """The manifest with checksums of the columns and of itself."""
+def with_seal(
+    folder: Path, manifest: dict[str, Any], checksums: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """The manifest with checksums of the columns and of itself. `checksums`: by file, where these
+    were taken already.
+    """
     files = _column_files(folder, manifest["rows"])
     manifest = {
         **manifest,
-        "checksums": dict(zip(files, _each(checksum, files.values()), strict=True)),
+        "checksums": checksums or dict(zip(files, _each(checksum, files.values()), strict=True)),
         _STAMPS: {name: _stamp(path) for name, path in files.items()},
     }
     return {**manifest, _SEAL: _digest(manifest)}
@@ -149,7 +153,7 @@ def check_seal(folder: Path, manifest: dict[str, Any]) -> None:
     for table, columns in TABLES.items():
         for column in columns if rows[table] else ():
             path = column_file(folder, table, column.name)
-            if path.name not in manifest["checksums"] and _is_left_out(path, table):
+            if path.name not in manifest["checksums"] and is_left_out(path, table):
                 continue
             size = regular_size(path)
             if size != rows[table] * np.dtype(column.dtype).itemsize:
@@ -253,7 +257,7 @@ def check_numbers(folder: Path, words: dict[str, list[str]], rows: dict[str, int
         for column in (columns if rows[table] else ())
         if column.name not in ANY_NUMBER
         for path in (column_file(folder, table, column.name),)
-        if not _is_left_out(path, table)
+        if not is_left_out(path, table)
     ]
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _THREADS)) as pool:
         extents = pool.map(lambda entry: _extent(entry[2], entry[1].dtype), chosen)

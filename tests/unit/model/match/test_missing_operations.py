@@ -7,7 +7,12 @@ from ncclscope.model.match.communicator_table import (
     CommunicatorTable,
     MemberRow,
 )
-from ncclscope.model.match.missing_operations import count_behind, missing_by_instance
+from ncclscope.model.match.missing_operations import (
+    count_behind,
+    first_times,
+    missing_by_instance,
+    seen_instances,
+)
 from ncclscope.model.schema import NONE
 
 SECOND = 1_000_000_000
@@ -41,8 +46,14 @@ def job(made: dict[int, list[int]], heard_s: list[float], partly: tuple[int, ...
     communicators = CommunicatorTable()
     communicators.rows.append(CommunicatorBuilder(7, members=[member(process) for process in made]))
     heard_ns = [int(s * SECOND) for s in heard_s]
-    missing = missing_by_instance(operations, instances, communicators, list(partly))
-    behind = count_behind(operations, instances, communicators, heard_ns, missing)
+    halves = [
+        {name: values[rows] for name, values in operations.items()}
+        for rows in (slice(0, len(rows), 2), slice(1, len(rows), 2))
+    ]
+    seen = [seen_instances(half, list(partly)) for half in halves]
+    missing = missing_by_instance(instances, communicators, list(partly), seen)
+    times = [first_times(half, missing) for half in halves]
+    behind = count_behind(instances, communicators, heard_ns, missing, times)
     return missing.tolist(), behind
 
 
