@@ -84,10 +84,10 @@ def small_messages(run: Run, below_bytes: int) -> SmallMessages | None:
 def algorithm_choices(run: Run) -> tuple[AlgorithmChoice, ...]:
     """Functions and sizes with several algorithms: the slowest against the fastest."""
     operations, table = run.operations, run.model.tables["communicators"]
-    known = (operations["wire_ns"] > 0) & (operations["size_bytes"] > 0)
+    is_measured = (operations["wire_ns"] > 0) & (operations["size_bytes"] > 0)
     for name in ("algorithm", "protocol", "communicator"):
-        known &= operations[name] != NONE
-    rows = np.flatnonzero(run.collective & known)
+        is_measured &= operations[name] != NONE
+    rows = np.flatnonzero(run.collective & is_measured)
     if not len(rows):
         return ()
     communicator = run.column("communicator", rows)

@@ -38,8 +38,8 @@ class Run:
     @cached_property
     def timed(self) -> Bools:
         """Operations with a start and an end."""
-        known = (self.operations["start_ns"] != NONE) & (self.operations["end_ns"] != NONE)
-        return np.asarray(known & self.current)
+        has_times = (self.operations["start_ns"] != NONE) & (self.operations["end_ns"] != NONE)
+        return np.asarray(has_times & self.current)
 
     @cached_property
     def collective(self) -> Bools:

@@ -184,10 +184,10 @@ class Streams:
             return np.full(len(stream), NONE, np.int64), np.full(len(stream), NONE, np.int64)
         place = np.minimum(np.searchsorted(self.code, stream), len(self.code) - 1)
         number = order - self.first_order[place]
-        known = (self.code[place] == stream) & (number >= 0) & (number < self.length[place])
+        is_there = (self.code[place] == stream) & (number >= 0) & (number < self.length[place])
         return (
-            np.where(known, place, NONE),
-            np.where(known, self.first_row[place] + number, NONE),
+            np.where(is_there, place, NONE),
+            np.where(is_there, self.first_row[place] + number, NONE),
         )
 
     def part(self, places: slice) -> "Streams":

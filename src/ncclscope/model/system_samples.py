@@ -202,8 +202,8 @@ def _tracks(node: int, parts: list[_Part]) -> Iterator[CounterSeries]:
         value = np.concatenate([part.values[name] for part in of])
         sampler = np.repeat([part.sampler for part in of], [len(part.time_ns) for part in of])
         order = np.argsort(time_ns, kind="stable")
-        known = (one for one in COUNTERS.get(device.kind, ()) if one.name == name)
-        counter = next(known, Counter(name, "gauge", ""))  # of a later release
+        of_name = (one for one in COUNTERS.get(device.kind, ()) if one.name == name)
+        counter = next(of_name, Counter(name, "gauge", ""))  # of a later release
         value = np.where(value[order] == NOT_THERE, NONE, value[order])
         yield CounterSeries(node, device, counter, time_ns[order], value, sampler[order])
 

@@ -122,8 +122,8 @@ def _steps(added: list[CounterSeries]) -> tuple[Ints, Ints, Floats]:
         interval_ns = _intervals_ns(added[0])
         holds = end_ns - start_ns <= _HOLDS * interval_ns
         end_ns = np.where(holds, end_ns, start_ns + interval_ns)
-    known = ~np.isnan(values) & (end_ns > start_ns)
-    return start_ns[known], end_ns[known], values[known]
+    has_value = ~np.isnan(values) & (end_ns > start_ns)
+    return start_ns[has_value], end_ns[has_value], values[has_value]
 
 
 def _intervals_ns(series: CounterSeries) -> Ints:

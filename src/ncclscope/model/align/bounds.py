@@ -145,8 +145,10 @@ def bounds_of_steps(sends: ProxyStepTimes, receives: ProxyStepTimes) -> Bounds:
     bounds = Bounds(
         receives.node[receive], sends.node[send], receives.time_ns[receive], sends.time_ns[send]
     )
-    known = (bounds.node_a != bounds.node_b) & (bounds.end_ns != NONE) & (bounds.start_ns != NONE)
-    return bounds.where(known)
+    is_usable = (
+        (bounds.node_a != bounds.node_b) & (bounds.end_ns != NONE) & (bounds.start_ns != NONE)
+    )
+    return bounds.where(is_usable)
 
 
 # ---- operations ----

@@ -141,7 +141,7 @@ class CommunicatorTable:
     def move_times(self, to_reference: ToReference) -> None:
         """Moves times from their nodes' clocks to the one clock."""
         for communicator in self.rows:
-            communicator.members = [_moved(one, to_reference) for one in communicator.members]
+            communicator.members = [_moved(member, to_reference) for member in communicator.members]
 
     def tables(self, names: Iterable[Name], words: Vocabulary) -> tuple[Columns, Columns]:
         """The columns of `communicators` and of `members`. `names`: one for each communicator."""

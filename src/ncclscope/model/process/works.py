@@ -261,5 +261,5 @@ def launches_of(decoded: ProcessEvents, launched: Columns, works: Works, group_c
     order = np.argsort(parents, kind="stable")
     last = np.searchsorted(parents[order], group_calls, side="right") - 1
     other = order[np.maximum(last, 0)]
-    known = (last >= 0) & (parents[other] == group_calls) & (group_calls != NONE)
-    return np.where(at != NONE, at, np.where(known, other, NONE))
+    follows = (last >= 0) & (parents[other] == group_calls) & (group_calls != NONE)
+    return np.where(at != NONE, at, np.where(follows, other, NONE))
