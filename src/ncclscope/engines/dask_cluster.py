@@ -40,6 +40,7 @@ _TASKS_OF_A_THREAD = 4  # of a stage, at least
 _MOST_ROWS = 1 << 22  # operations of a task, if it has several processes
 _MERGED_AT_ONCE = 8  # states
 _TOKEN = "cluster-token"
+_PROCESSES = ("process", "processes")
 
 
 @contextmanager
@@ -221,12 +222,12 @@ class _ClusterEngine:
 
     def summary(self) -> list[str]:
         """What ran where."""
-        if not self._decoded:
-            return []
-        line = f"decoded on {self._on}: {_counted(self._decoded, 'process', 'processes')}"
+        parts = []
+        if self._decoded:
+            parts.append(f"decoded on {self._on}: {_counted(self._decoded, *_PROCESSES)}")
         if self._tasks:
-            line += f"; {_counted(self._tasks, 'task', 'tasks')} of later stages"
-        return [line]
+            parts.append(f"stages on {self._on}: {_counted(self._tasks, 'task', 'tasks')}")
+        return parts
 
 
 def _counted(hosts: Counter[str], one: str, several: str) -> str:
