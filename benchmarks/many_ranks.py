@@ -62,7 +62,9 @@ def cost_of(*words: str | Path) -> Cost:
     assert running.returncode == 0, f"{words} failed"
     after = getrusage(RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Cost(cpu_s, time.monotonic() - began, most_kb / 1e3)
+    cost = Cost(cpu_s, time.monotonic() - began, most_kb / 1e3)
+    print(*words, cost, flush=True)  # of a run that does not reach its end
+    return cost
 
 
 def measure(capture: Path) -> dict[str, Cost]:

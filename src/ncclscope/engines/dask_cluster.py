@@ -30,6 +30,7 @@ from ncclscope.model.process.decoded_process import (
     write_operations,
 )
 from ncclscope.model.schema import Columns
+from ncclscope.model.store.checkpoints import rows_checksum
 from ncclscope.model.store.decoded_files import process_of
 from ncclscope.model.streams import StreamRanges
 
@@ -40,6 +41,7 @@ _TASKS_OF_A_THREAD = 4  # of a stage, at least
 _MOST_ROWS = 1 << 22  # operations of a task, if it has several processes
 _MERGED_AT_ONCE = 8  # states
 _TOKEN = "cluster-token"
+_PROCESSES = ("process", "processes")
 
 
 @contextmanager
@@ -65,7 +67,7 @@ def cluster_engine(
     with _client(address) as client:
         wait_for_start()
         _wait_for_workers(client, on, workers, within_s)
-        engine = ClusterEngine(client, on, folders, target, _check_workers(client, target))
+        engine = ClusterEngine(client, on, target, _check_workers(client, target))
         yield engine
         for line in engine.summary():
             tell(line)
@@ -138,21 +140,19 @@ class ClusterEngine:
 
     repeats, threads = True, 1
 
-    def __init__(
-        self, client: Any, on: str, folders: Sequence[Path], target: Path, workers: int
-    ) -> None:
-        self._client, self._on, self._folders, self._target = client, on, folders, target
+    def __init__(self, client: Any, on: str, target: Path, workers: int) -> None:
+        self._client, self._on, self._target = client, on, target
         self._workers = workers  # threads of all of them
         self._decoded: Counter[str] = Counter()  # processes, by host
         self._tasks: Counter[str] = Counter()  # of the other stages, by host
 
     @contextmanager
-    def decoders(self) -> Iterator[list[Decoder]]:
+    def decoders(self, folders: Sequence[Path]) -> Iterator[list[Decoder]]:
         """Decoders of the folders: the first decodes the first folder, and so on in turns."""
         wanted = self._workers * _DECODERS_OF_A_THREAD
-        count = min(wanted, len(self._folders), _MOST_DECODERS)
+        count = min(wanted, len(folders), _MOST_DECODERS)
         decoders = [
-            _ClusterDecoder(self._client, self._on, self._folders[number::count], self._target)
+            _ClusterDecoder(self._client, self._on, folders[number::count], self._target)
             for number in range(count)
         ]
         yield list(decoders)
@@ -221,12 +221,12 @@ class ClusterEngine:
 
     def summary(self) -> list[str]:
         """What ran where."""
-        if not self._decoded:
-            return []
-        line = f"decoded on {self._on}: {_counted(self._decoded, 'process', 'processes')}"
+        parts = []
+        if self._decoded:
+            parts.append(f"decoded on {self._on}: {_counted(self._decoded, *_PROCESSES)}")
         if self._tasks:
-            line += f"; {_counted(self._tasks, 'task', 'tasks')} of later stages"
-        return [line]
+            parts.append(f"stages on {self._on}: {_counted(self._tasks, 'task', 'tasks')}")
+        return parts
 
 
 def _counted(hosts: Counter[str], one: str, several: str) -> str:
@@ -262,6 +262,7 @@ class _ClusterDecoder:
         self._writing: Any = None
         self._next: Any = None
         self.hosts: Counter[str] = Counter()  # where processes were decoded
+        self.checksum: int | None = None
         self._submit_next()
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -290,7 +291,7 @@ class _ClusterDecoder:
     def streams(self) -> StreamRanges:
         """The streams of the operations that were written."""
         ranges: StreamRanges
-        ranges, host = self._result(self._writing)
+        ranges, self.checksum, host = self._result(self._writing)
         self.hosts[host] += 1
         self._held = self._writing = None  # the worker forgets its columns
         return ranges
@@ -331,7 +332,8 @@ def _without_columns(decoded: tuple[DecodedProcess, Columns] | str) -> DecodedPr
 
 def _write(
     decoded: tuple[DecodedProcess, Columns], placement: Placement, target: str
-) -> tuple[StreamRanges, str]:
+) -> tuple[StreamRanges, int, str]:
     # A copy: a task that is repeated gets the same columns again.
     columns = {name: values.copy() for name, values in decoded[1].items()}
-    return write_operations(columns, placement, Path(target)), socket.gethostname()
+    ranges = write_operations(columns, placement, Path(target))
+    return ranges, rows_checksum(columns), socket.gethostname()

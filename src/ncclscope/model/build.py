@@ -5,6 +5,7 @@ nodes are aligned (align/), operations are matched across ranks (match/), and th
 (store/).
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -30,6 +31,12 @@ from ncclscope.model.operation_files import OperationFiles
 from ncclscope.model.process.decoded_process import DecodedProcess, Placement
 from ncclscope.model.rows import ProcessRow
 from ncclscope.model.stages import remove_states
+from ncclscope.model.store.checkpoints import (
+    Checkpoint,
+    load_checkpoints,
+    remove_checkpoints,
+    save_checkpoint,
+)
 from ncclscope.model.store.saved_model import (
     Checked,
     Writer,
@@ -94,10 +101,12 @@ def build(
 
     `mark`: the capture's fingerprint.
     """
-    writer = Writer(capture)
+    writer = Writer(capture, mark)
+    resumable = False
     try:
         folders = process_folders(capture)
         with engine_of(folders, writer.folder) as engine:
+            resumable = engine.repeats
             job = Job()
             for ranges in _decode(folders, writer, job, progress, engine):
                 job.streams.join(ranges)
@@ -105,12 +114,17 @@ def build(
             job.context.complete_columns(writer, job.rows)
             model, checked = _join(capture, writer, job, engine)
         return load(capture, writer.finish(capture, manifest_of(model, mark), checked))
+    except NcclscopeError:
+        # The next command goes on with what a cluster decoded.
+        writer.kept = resumable and writer.has_checkpoints
+        raise
     except BaseException:
         writer.kept = False
         raise
     finally:
         if not writer.kept:  # what is mapped stays readable
             writer.discard()
+        writer.close()
 
 
 def _join(capture: Path, writer: Writer, job: Job, engine: Engine) -> tuple[Model, Checked]:
@@ -172,25 +186,49 @@ def _decode(
     """Decodes the processes in their order and has their operations written; the streams of each
     follow when they are. FormatError where none of them can be read.
     """
-    with engine.decoders() as workers:
-        writing: list[Decoder] = []
+    before = load_checkpoints(writer.folder, folders, engine.map)
+    left = [number for number in range(len(folders)) if number not in before]
+    with engine.decoders([folders[number] for number in left]) as workers:
+        turns = dict(zip(left, itertools.cycle(workers), strict=False))
+        writing: dict[Decoder, tuple[int, DecodedProcess, int]] = {}
+
+        def written(worker: Decoder) -> StreamRanges:
+            number, decoded, first_row = writing.pop(worker)
+            ranges = worker.streams()
+            if worker.checksum is not None:
+                checkpoint = Checkpoint(decoded, ranges, first_row, worker.checksum)
+                save_checkpoint(writer.folder, number, folders[number].name, checkpoint)
+            return ranges
+
         for number in range(len(folders)):
             if progress:
                 progress(number, len(folders))
-            worker = workers[number % len(workers)]
+            if number in before:
+                yield _add_checkpoint(job, before[number], writer)
+                continue
+            worker = turns[number]
             if worker in writing:
-                writing.remove(worker)
-                yield worker.streams()
+                yield written(worker)
             decoded = worker.decode()
             if isinstance(decoded, str):
                 job.counts.unreadable.append(decoded)
                 continue
-            worker.write(_add_process(job, decoded, writer))
-            writing.append(worker)
-        for worker in writing:
-            yield worker.streams()
+            placement = _add_process(job, decoded, writer)
+            worker.write(placement)
+            writing[worker] = number, decoded, placement.first_row
+        for worker in list(writing):
+            yield written(worker)
     if folders and not job.process_rows:
         raise none_readable(folders[0].parent, job.counts.unreadable)
+
+
+def _add_checkpoint(job: Job, checkpoint: Checkpoint, writer: Writer) -> StreamRanges:
+    """Adds a process that an earlier command had decoded; returns its streams."""
+    if _add_process(job, checkpoint.decoded, writer).first_row != checkpoint.first_row:
+        remove_checkpoints(writer.folder)
+        message = f"cannot go on with the model that another command began in {writer.folder}"
+        raise NcclscopeError(message, "Processes have changed meanwhile. Run it again")
+    return checkpoint.ranges
 
 
 def _add_process(job: Job, decoded: DecodedProcess, writer: Writer) -> Placement:

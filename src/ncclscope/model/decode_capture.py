@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from ncclscope.capture.slot_log import SlotLog
 from ncclscope.errors import FormatError, NcclscopeError
 from ncclscope.model.detail_schema import DETAILS
 from ncclscope.model.detail_tables import own_details
+from ncclscope.model.engine import Engines
 from ncclscope.model.model import Progress
 from ncclscope.model.process.decoded_process import DecodedProcess, decode_process
 from ncclscope.model.schema import Columns
@@ -33,6 +36,7 @@ from ncclscope.model.store.decoded_files import (
     write_manifest,
     write_tables,
 )
+from ncclscope.model.store.saved_model import FOLDER
 
 STILL_OPEN = "without an end: running or killed"
 DAMAGED = "with damaged files"
@@ -51,16 +55,43 @@ class Decoding:
     removed_bytes: int = 0
     kept: Counter[str] = field(default_factory=Counter)  # processes that keep their log, by reason
 
+    def add(self, other: "Decoding") -> None:
+        """Adds what was decoded elsewhere."""
+        for part in fields(self):
+            setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
-def decode_capture(capture: Path, remove_raw: bool, progress: Progress | None = None) -> Decoding:
-    """Decodes each finished process of a capture; with `remove_raw`, removes its log afterwards."""
+
+def decode_capture(
+    capture: Path,
+    remove_raw: bool,
+    progress: Progress | None = None,
+    engine_of: Engines | None = None,
+) -> Decoding:
+    """Decodes each finished process of a capture; with `remove_raw`, removes its log afterwards.
+    `engine_of`: what does it, unless this process does.
+    """
     decoding = Decoding()
     folders = process_folders(capture)
+    decode = partial(_decode_folder, remove_raw=remove_raw)
+    if engine_of is not None:
+        with (
+            TemporaryDirectory(prefix=f".{FOLDER}-", dir=capture) as scratch,
+            engine_of(folders, Path(scratch)) as engine,
+        ):
+            for part in engine.map(decode, folders):
+                decoding.add(part)
+        return decoding
     for number, folder in enumerate(folders):
         if progress:
             progress(number, len(folders))
-        with _locked(folder):
-            _decode(folder, remove_raw, decoding)
+        decoding.add(decode(folder))
+    return decoding
+
+
+def _decode_folder(folder: Path, remove_raw: bool) -> Decoding:
+    decoding = Decoding()
+    with _locked(folder):
+        _decode(folder, remove_raw, decoding)
     return decoding
 
 

@@ -7,8 +7,8 @@ itself: they never pass through a pipe. Each worker holds one process at a time.
 import ctypes
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -39,6 +39,8 @@ class Decoder(Protocol):
     `write` and `streams`.
     """
 
+    checksum: int | None  # of what was written; None where nobody notes it
+
     def decode(self) -> DecodedProcess | str:
         """The next process, or why it cannot be read."""
 
@@ -49,12 +51,10 @@ class Decoder(Protocol):
         """The streams of the operations that were written."""
 
 
-# Decoders of process folders that write into a model's folder.
-Decoders = Callable[[Sequence[Path], Path], AbstractContextManager[list[Decoder]]]
-
-
 class _InProcess:
     """A decoder in this process."""
+
+    checksum: int | None = None
 
     def __init__(self, folders: Sequence[Path], target: Path) -> None:
         self._folders, self._target = iter(folders), target
@@ -81,6 +81,8 @@ class _InProcess:
 
 class _Subprocess:
     """A decoder in a worker process."""
+
+    checksum: int | None = None
 
     def __init__(self, folders: Sequence[Path], target: Path, others: list[Connection]) -> None:
         # fork: a script that opens a capture need not be importable, as spawn requires.

@@ -40,8 +40,8 @@ class Engine(Protocol):
     repeats: bool
     threads: int
 
-    def decoders(self) -> AbstractContextManager[list[Decoder]]:
-        """Decoders of the processes: the first decodes the first one, and so on in turns."""
+    def decoders(self, folders: Sequence[Path]) -> AbstractContextManager[list[Decoder]]:
+        """Decoders of process folders: the first decodes the first one, and so on in turns."""
 
     def bundles(self, processes: Sequence[ProcessOperations]) -> list[list[ProcessOperations]]:
         """Processes in their order, those of a task together."""
@@ -69,12 +69,12 @@ class _Here:
 
     repeats = False
 
-    def __init__(self, folders: Sequence[Path], target: Path) -> None:
-        self._folders, self._target = folders, target
+    def __init__(self, target: Path) -> None:
+        self._target = target
         self.threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
 
-    def decoders(self) -> AbstractContextManager[list[Decoder]]:
-        return decoders(self._folders, self._target)
+    def decoders(self, folders: Sequence[Path]) -> AbstractContextManager[list[Decoder]]:
+        return decoders(folders, self._target)
 
     def bundles(self, processes: Sequence[ProcessOperations]) -> list[list[ProcessOperations]]:
         return [list(processes)]
@@ -100,7 +100,7 @@ class _Here:
 @contextmanager
 def here(folders: Sequence[Path], target: Path) -> Iterator[Engine]:
     """This machine."""
-    yield _Here(folders, target)
+    yield _Here(target)
 
 
 def in_threads(do: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:

@@ -1,5 +1,6 @@
 """The operations of a model that is being made, as tasks on any machine see them."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,3 +95,7 @@ class OperationFiles:
             last = column_file(self.folder, "operations", name, version)
             last.rename(column_file(self.folder, "operations", name))
         self.versions = {}
+        for column in OPERATIONS:  # a killed command may have left more
+            path = column_file(self.folder, "operations", column.name)
+            if path.exists():
+                os.truncate(path, self.rows * np.dtype(column.dtype).itemsize)

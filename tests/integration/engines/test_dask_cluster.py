@@ -146,6 +146,38 @@ def test_reports_are_equal(
     assert answers[0] == answers[1]
 
 
+def test_decoded_files_are_equal(
+    cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, there = two_copies(_attempts, tmp_path)
+    answers, reports = [], []
+    for path, on in ((here, "here"), (there, cluster.scheduler_address)):
+        assert main(["decode", "--remove-raw", "--on", on, str(path)]) == 0
+        answers.append(capsys.readouterr().out)
+        assert main(["report", "--json", str(path)]) == 0
+        report = json.loads(capsys.readouterr().out)
+        del report["capture"]
+        reports.append(report)
+    assert "decoded: 6 processes" in answers[0]
+    assert answers[0] == answers[1]
+    assert reports[0] == reports[1]
+    assert not list(there.glob(".model-*"))
+
+
+def test_other_verbs_are_equal(
+    cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, there = two_copies(_attempts, tmp_path)
+    answers = []
+    for path, on in ((here, "here"), (there, cluster.scheduler_address)):
+        words = ["--on", on, "--json", str(path)]
+        main(["diagnose", *words])
+        main(["compare", *words, str(here)])
+        answer = capsys.readouterr().out
+        answers.append(answer.replace(str(path), "CAPTURE").replace(str(here), "CAPTURE"))
+    assert answers[0] == answers[1]
+
+
 def test_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ncclscope.engines.dask_cluster._CONNECT_S", 1)
     _attempts(tmp_path / "capture")

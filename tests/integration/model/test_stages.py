@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from ncclscope.errors import NcclscopeError
 from ncclscope.model import capture_counts
 from ncclscope.model.build import open_model
 from ncclscope.model.decode_pool import Decoder, decoders
 from ncclscope.model.engine import Engine, ProcessOperations
 from ncclscope.model.operation_files import OperationFiles
+from ncclscope.model.store.checkpoints import rows_checksum
 from tests.support.player import TRANSCRIPTS
 from tests.support.writer import ALL_KINDS_OF_WORK, SyntheticSpec, from_transcript, synthetic
 
@@ -31,11 +33,11 @@ class _Repeating:
 
     repeats, threads = True, 1
 
-    def __init__(self, folders: Sequence[Path], target: Path) -> None:
-        self._folders, self._target = folders, target
+    def __init__(self, target: Path) -> None:
+        self._target = target
 
-    def decoders(self) -> AbstractContextManager[list[Decoder]]:
-        return decoders(self._folders, self._target)
+    def decoders(self, folders: Sequence[Path]) -> AbstractContextManager[list[Decoder]]:
+        return decoders(folders, self._target)
 
     def bundles(self, processes: Sequence[ProcessOperations]) -> list[list[ProcessOperations]]:
         return [list(processes[first : first + 3]) for first in range(0, len(processes), 3)]
@@ -83,7 +85,7 @@ class _Repeating:
 
 @contextmanager
 def repeating(folders: Sequence[Path], target: Path) -> Iterator[Engine]:
-    yield _Repeating(folders, target)
+    yield _Repeating(target)
 
 
 def _attempts(capture: Path, **values: Any) -> None:
@@ -127,6 +129,64 @@ def test_every_value_is_that_of_one_task(name: str, tmp_path: Path) -> None:
     expected, answer = both(MADE[name], tmp_path)
     assert answer == expected
     assert expected["rows"]["operations"] > 0
+
+
+class _Noting:
+    """A decoder that says what it wrote, as those of a cluster do."""
+
+    def __init__(self, decoder: Any, target: Path, counted: list[int]) -> None:
+        self._decoder, self._target, self._counted = decoder, target, counted
+        self.checksum: int | None = None
+
+    def decode(self) -> Any:
+        if not self._counted[0]:
+            raise NcclscopeError("the cluster is gone")
+        self._counted[0] -= 1
+        self._counted[1] += 1
+        return self._decoder.decode()
+
+    def write(self, placement: Any) -> None:
+        columns = self._decoder._columns
+        self._decoder.write(placement)
+        self.checksum = rows_checksum(columns)
+
+    def streams(self) -> Any:
+        return self._decoder.streams()
+
+
+def _dying(counted: list[int]) -> Any:
+    """An engine that fails after so many processes; it counts those that it decodes."""
+
+    class _Dying(_Repeating):
+        @contextmanager
+        def decoders(self, folders: Sequence[Path]) -> Iterator[list[Any]]:
+            with decoders(folders, self._target) as own:
+                yield [_Noting(decoder, self._target, counted) for decoder in own]
+
+    @contextmanager
+    def engine(folders: Sequence[Path], target: Path) -> Iterator[Any]:
+        yield _Dying(target)
+
+    return engine
+
+
+def test_a_second_command_goes_on_where_one_ended(tmp_path: Path) -> None:
+    _attempts(tmp_path / "here")
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    open_model(tmp_path / "here")
+    counted = [6, 0]
+    with pytest.raises(NcclscopeError, match="the cluster is gone"):
+        open_model(tmp_path / "there", engine_of=_dying(counted))
+    (left,) = (tmp_path / "there").glob(".model-*")
+    noted = sorted(path.name for path in left.glob("process.n*"))
+    assert noted == [f"process.n{number}" for number in range(6)]
+    with (left / "operations.count").open("r+b") as column:  # of the first: it no longer counts
+        column.write(b"damaged!")
+    counted[:] = [99, 0]
+    open_model(tmp_path / "there", engine_of=_dying(counted))
+    assert counted[1] == 14 - 5
+    assert manifest(tmp_path / "there") == manifest(tmp_path / "here")
+    assert not list((tmp_path / "there").glob(".model-*"))
 
 
 def test_lost_calls_are_numbered_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

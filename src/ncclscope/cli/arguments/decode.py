@@ -2,6 +2,8 @@
 
 import argparse
 
+from ncclscope.cli.arguments.engine import add_engine_argument
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds which capture to decode, and whether its logs go."""
@@ -13,3 +15,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="remove the logs of processes whose decoded files are whole",
     )
+    add_engine_argument(parser)

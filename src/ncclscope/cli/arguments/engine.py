@@ -1,4 +1,4 @@
-"""The option that says which machines decode a capture."""
+"""The option that says which machines read a capture."""
 
 import argparse
 
@@ -11,6 +11,6 @@ def add_engine_argument(parser: argparse.ArgumentParser) -> None:
         "--on",
         default=HERE,
         metavar="WHERE",
-        help="what decodes the capture: here (default), slurm or slurm:WORKERS, or a Dask cluster, "
+        help="what reads the capture: here (default), slurm or slurm:WORKERS, or a Dask cluster, "
         "as tcp://HOST:PORT or file:SCHEDULER.json",
     )

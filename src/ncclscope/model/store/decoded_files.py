@@ -14,9 +14,10 @@ import json
 import os
 import secrets
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,14 +104,7 @@ def write_tables(
     # A capture's model needs no engine: duckdb is imported for these files alone.
     from ncclscope.model.sql_views import open_connection
 
-    context = decoded.context
-    tables = {
-        OPERATIONS: columns,
-        SENDS: _fields_of(decoded.sends),
-        RECEIVES: _fields_of(decoded.receives),
-        **({} if context is None else {STEPS: context.steps, PHASES: context.phases}),
-        **details,
-    }
+    tables = {OPERATIONS: columns, **process_tables(decoded), **details}
     (folder / DECODED_MANIFEST).unlink(missing_ok=True)  # it would not fit the new files
     for leftover in folder.glob(f"{_ASIDE}*"):  # of a command that was killed
         leftover.unlink()
@@ -124,6 +118,26 @@ def write_tables(
         "ncclscope": __version__,
         "logs": {path.name: path.stat().st_size for path in sorted(folder.glob("log.*"))},
         "tables": written,
+        **process_record(decoded),
+    }
+    as_read: dict[str, Any] = json.loads(json.dumps(manifest))
+    return as_read
+
+
+def process_tables(decoded: DecodedProcess) -> dict[str, Columns]:
+    """The tables of a decoded process, besides its operations and what is made on demand."""
+    context = decoded.context
+    return {
+        SENDS: _fields_of(decoded.sends),
+        RECEIVES: _fields_of(decoded.receives),
+        **({} if context is None else {STEPS: context.steps, PHASES: context.phases}),
+    }
+
+
+def process_record(decoded: DecodedProcess) -> dict[str, Any]:
+    """What a decoded process is apart from its tables, as JSON can keep it."""
+    context = decoded.context
+    return {
         "threads": {str(number): name for number, name in decoded.process.threads.items()},
         "words": decoded.words,
         "local": {name: v.tolist() for name, v in _fields_of(decoded.local).items()},
@@ -134,8 +148,6 @@ def write_tables(
         "modules": None if context is None else context.modules,
         **{name: getattr(decoded, name) for name in _NUMBERS},
     }
-    as_read: dict[str, Any] = json.loads(json.dumps(manifest))
-    return as_read
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
@@ -232,7 +244,8 @@ def read_decoded(
         part_of, rows = columns["part_of"], len(columns["event"])
         if rows and not NONE <= int(part_of.min()) <= int(part_of.max()) < rows:
             raise DamagedError("part_of")
-        return _decoded(folder, manifest, rows), columns
+        tables = partial(_read_table, folder, manifest)
+        return process_from(folder, manifest, rows, tables), columns
     except OSError as error:
         reason = error.strerror or str(error)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -249,8 +262,12 @@ def read_details(folder: Path, table: str, manifest: dict[str, Any] | None = Non
         raise FormatError(message, _HINT) from None
 
 
-def _decoded(folder: Path, manifest: dict[str, Any], rows: int) -> DecodedProcess:
-    """All but the columns of operations. What is not in the log is read from the folder again."""
+def process_from(
+    folder: Path, manifest: dict[str, Any], rows: int, table: Callable[[str], Columns]
+) -> DecodedProcess:
+    """All but the columns of operations. What is not in the log is read from the folder again.
+    `table`: reads a table by its name.
+    """
     process = open_process(folder, with_log=False)
     process = replace(process, threads={int(n): t for n, t in manifest["threads"].items()})
     words = Vocabulary({sort: texts(names) for sort, names in manifest["words"].items()})
@@ -268,23 +285,19 @@ def _decoded(folder: Path, manifest: dict[str, Any], rows: int) -> DecodedProces
         counters=counters_of(process, words),
         stamp_counts=record_of(StampCounts, manifest["stamp_counts"]),
         event_excess=event_excess(process.event_clocks),
-        sends=StepTimes(**_read_table(folder, manifest, SENDS)),
-        receives=StepTimes(**_read_table(folder, manifest, RECEIVES)),
+        sends=StepTimes(**table(SENDS)),
+        receives=StepTimes(**table(RECEIVES)),
         of_unknown_datatype=manifest["of_unknown_datatype"],
-        context=_context(folder, manifest),
+        context=_context(manifest, table),
         job=read_context(folder),
         **{name: int(manifest[name]) for name in _NUMBERS},
     )
 
 
-def _context(folder: Path, manifest: dict[str, Any]) -> ProcessContext | None:
+def _context(manifest: dict[str, Any], table: Callable[[str], Columns]) -> ProcessContext | None:
     if manifest["modules"] is None:
         return None
-    return ProcessContext(
-        _read_table(folder, manifest, STEPS),
-        _read_table(folder, manifest, PHASES),
-        texts(manifest["modules"]),
-    )
+    return ProcessContext(table(STEPS), table(PHASES), texts(manifest["modules"]))
 
 
 def _read_table(folder: Path, manifest: dict[str, Any], table: str) -> Columns:

@@ -5,6 +5,7 @@ memory. A saved model is current while the sizes and times of the capture's file
 It is not trusted: a model whose files differ from what was saved is made again.
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -35,6 +36,7 @@ from ncclscope.model.schema import (
     Columns,
     value_range,
 )
+from ncclscope.model.store.checkpoints import CHECKPOINTS, remove_checkpoints
 from ncclscope.model.store.checksums import (
     DamagedError,
     check_numbers,
@@ -55,6 +57,7 @@ FOLDER = "model"
 _VERSION = 6
 _MADE_FOLDERS = (FOLDER, "timeline")  # made of the capture, by this module and by `timeline`
 _MANIFEST = "manifest.json"
+_LOCK = "lock.file"
 _LARGEST_MANIFEST_BYTES = 1 << 28
 _MOST_NAMES = 127  # of one sort
 _MOST_THREADS = 32
@@ -64,6 +67,37 @@ RunEach = Callable[
     [Callable[[ColumnItem], tuple[bool, str]], Sequence[ColumnItem]], list[tuple[bool, str]]
 ]
 _UNKNOWN = (False, "")  # of columns without a file
+
+
+def _own_folder(folder: Path) -> tuple[Path, int] | None:
+    """A folder that no other command uses, with the lock that says so; None if one does."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return None
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        lock = os.open(folder / _LOCK, flags, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(lock).st_ino == (folder / _LOCK).stat().st_ino:  # not of one that just ended
+            _keep_checkpoints(folder)
+            return folder, lock
+    except OSError:
+        pass
+    os.close(lock)
+    return None
+
+
+def _keep_checkpoints(folder: Path) -> None:
+    """Removes what a killed command left, except processes that it had decoded."""
+    decoded = any(folder.glob(CHECKPOINTS))
+    columns = {column_file(folder, "operations", column.name) for column in TABLES["operations"]}
+    for path in folder.iterdir():
+        keep = path.match(CHECKPOINTS) or path in columns
+        if path.name != _LOCK and not (decoded and keep):
+            path.unlink()
 
 
 def fingerprint(capture: Path) -> str:
@@ -85,13 +119,34 @@ def fingerprint(capture: Path) -> str:
 
 
 class Writer:
-    """A model that is being made, in a temporary folder until it is complete."""
+    """A model that is being made, in a temporary folder until it is complete.
 
-    def __init__(self, capture: Path) -> None:
+    `mark`: the capture's fingerprint. The folder is named by it, so that the next command finds
+    what a killed one left; commands that run at the same time have folders of their own.
+    """
+
+    def __init__(self, capture: Path, mark: str = "") -> None:
         self.kept = os.access(capture, os.W_OK)
         where = capture if self.kept else None
-        self.folder = Path(tempfile.mkdtemp(prefix=f".{FOLDER}-", dir=where))
+        self._lock: int | None = None
+        own = _own_folder(capture / f".{FOLDER}-{mark[:16]}") if mark and self.kept else None
+        if own is None:
+            self.folder = Path(tempfile.mkdtemp(prefix=f".{FOLDER}-", dir=where))
+        else:
+            self.folder, self._lock = own
         self._rows = dict.fromkeys(TABLES, 0)
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether the next command can go on with what is there."""
+        return any(self.folder.glob(CHECKPOINTS))
+
+    def close(self) -> None:
+        """Lets other commands have the folder."""
+        if self._lock is not None:
+            (self.folder / _LOCK).unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = None
 
     def append(self, table: str, columns: Columns) -> None:
         """Adds rows to a table."""
@@ -151,6 +206,8 @@ class Writer:
         (self.folder / _MANIFEST).write_text(
             json.dumps(with_seal(self.folder, manifest, checksums))
         )
+        remove_checkpoints(self.folder)
+        self.close()
         if not self.kept:
             return self.folder
         place = capture / FOLDER
@@ -167,6 +224,7 @@ class Writer:
 
     def discard(self) -> None:
         """Removes what was written."""
+        self.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
