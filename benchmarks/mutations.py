@@ -1,9 +1,10 @@
 """Mutated captures over all verbs: no crash, no hang, no traceback, memory below 2 GB.
 
-`python -m benchmarks.mutations --count 100000 --processes 16 -o FILE.json` needs numpy and duckdb,
-the compiled files of the package, and no network. It uses all processors. Problems are printed
-with the seed that shows them; `--seed N --count 1` shows one again. `--publish FILE.json …` writes
-the table of one or more results into docs/measurements/promises.md.
+`python -m benchmarks.mutations --count 100000 --processes 16 --minutes 8 -o FILE.json` needs numpy
+and duckdb, the compiled files of the package, and no network. It uses all processors, and ends when
+its time is up. Problems are printed with the seed that shows them; `--seed N --count 1` shows one
+again. `--publish FILE.json …` writes the table of one or more results into
+docs/measurements/promises.md.
 """
 
 import os
@@ -20,14 +21,19 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
+import ncclscope.capture.salvage
+import ncclscope.cli.top
 from benchmarks.results import ROOT, machine, publish, table
+from ncclscope.capture.salvage import arena_dir
 from tests.support.mutation_subjects import CAPTURES, DATASETS, IMPORTS, PACKS, make_subjects
-from tests.support.mutations import KINDS, has_kind, mutated_copy
+from tests.support.mutations import KINDS, has_kind, leave_in_shared_memory, mutated_copy
 from tests.support.verb_runs import VerbLimits, VerbRun, import_modules, run_verbs
 
 # DuckDB's threads and allocator reserve 2 GB of addresses and use a tenth of that: the bar is for
@@ -38,16 +44,18 @@ COUNT = 2_000  # of `python -m benchmarks mutations`
 _FOLDERS = {"dataset": DATASETS, "archive": PACKS, "other tools' files": IMPORTS}
 _EXPORTS = {"csv": 4, "jsonl": 4, "perfetto": 4, "chrome": 4, "inspector": 4, "callbacks": 4,
             "parquet": 1}  # fmt: skip
-# Verbs that read a capture; a page and a directory of Parquet take as long as ten others.
-_VERBS = {"report": 8, "diagnose": 8, "status": 8, "whatif": 5, "compare": 5, "timeline": 2,
-          "export": 10, "dump": 6, "pack": 4, "ls": 3, "prune": 2, "serve": 5, "top": 5, "ctl": 2,
-          }  # fmt: skip
+# Verbs that read a capture, and how often of 100; slow ones less.
+_VERBS = {"report": 5, "diagnose": 9, "status": 17, "whatif": 4, "compare": 4, "timeline": 2,
+          "export": 6, "dump": 13, "pack": 9, "ls": 5, "prune": 3, "serve": 9, "top": 9, "ctl": 3,
+          "decode": 1, "history": 3}  # fmt: skip
 _OF_DATASETS = ("report", "diagnose", "whatif", "compare", "timeline", "export", "ls", "dump")
 _CHEAP = ("status", "dump", "pack", "ls", "prune", "serve", "top", "ctl")  # two of them each
 _PROBLEMS = ("crash", "hang", "traceback", "memory", "other")
 _HEADER = ("runs of verbs", "refused", "crashes", "hangs", "tracebacks", "memory", "other")
 _MOST_EXAMPLES = 300  # of problems that are kept
 _REPORT_EVERY_S = 15.0
+_SALVAGED = 0.3  # of damaged arenas; the others are in their capture already
+_IN_ONE_CHILD = 8  # captures: a process's first use of a library takes as long as a verb
 
 
 # ---- one capture ----
@@ -67,6 +75,8 @@ def _words(verb: str, subject: Path, whole: Path, out: Path, draw: random.Random
         "top": lambda: ["--once"],
         "ctl": lambda: ["--mode", "trace"],
     }
+    if verb == "history":
+        return [verb, "add", f"{out}/history", path]
     if verb in ("ls", "prune"):
         more = ["--keep", "0", "--dry-run"] if verb == "prune" else draw.choice(([], ["--json"]))
         return [verb, str(subject.parent), *more]
@@ -82,10 +92,13 @@ def _commands(
         archive = str(next(subject.iterdir(), subject))
         return [["report", archive], ["import", archive, "-o", imported]]
     if kind == "other tools' files":
-        then = draw.choice((["report"], ["diagnose"], ["report", "--json"]))
-        return [["import", path, "-o", imported], [then[0], imported, *then[1:]]]
+        convert = ["import", path, "-o", imported]
+        then = draw.choice(([], ["diagnose"], ["report", "--json"]))
+        return [convert, [then[0], imported, *then[1:]]] if then else [convert]
     names = [verb for verb in _VERBS if kind != "dataset" or verb in _OF_DATASETS]
     chosen = draw.choices(names, [_VERBS[name] for name in names])
+    if chosen[0] == "decode":
+        chosen.append("diagnose")  # reads what it wrote
     if chosen[0] in _CHEAP:
         chosen.append(draw.choice([verb for verb in _CHEAP if verb != chosen[0]]))
     return [_words(verb, subject, whole, out, draw) for verb in chosen]
@@ -100,27 +113,72 @@ def _problem(run: VerbRun) -> str:
     return run.problem if run.problem in ("", *_PROBLEMS) else "other"
 
 
-def read_one(seed: int, wholes: Path, place: Path) -> list[dict[str, Any]]:
-    """Damages one copy and has verbs read it: a record of each run."""
-    draw = random.Random(seed)
-    kind = draw.choices(list(KINDS), list(KINDS.values()))[0]
-    below = wholes / _FOLDERS.get(kind, CAPTURES)
-    subjects = [path for path in sorted(below.iterdir()) if has_kind(path, kind)]
-    whole, copy, out = draw.choice(subjects), place / "captures" / "capture", place / "out"
-    shutil.rmtree(place, ignore_errors=True)
-    out.mkdir(parents=True)
-    said = mutated_copy(whole, copy, kind, seed)
-    commands = _commands(kind, copy, whole, out, draw)
-    records = []
-    for run in run_verbs(commands, LIMITS):
-        record = {"seed": seed, "kind": kind, "verb": run.words[0], "code": run.code,
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A damaged copy, and the command lines that read it."""
+
+    seed: int
+    kind: str
+    name: str  # of the whole one
+    said: list[str]  # what was damaged
+    commands: list[list[str]]
+
+    def record(self, run: VerbRun) -> dict[str, Any]:
+        """What is kept of a run."""
+        record = {"seed": self.seed, "kind": self.kind, "verb": run.words[0], "code": run.code,
                   "took_s": run.took_s, "peak_bytes": run.peak_bytes, "cpu_s": run.cpu_s,
                   "problem": _problem(run)}  # fmt: skip
         if record["problem"]:
-            record |= {"how": run.problem, "subject": whole.name, "words": run.words, "said": said,
+            record |= {"how": run.problem, "subject": self.name, "words": run.words,
+                       "said": self.said,
                        "errors": run.errors.strip().splitlines()[-25:]}  # fmt: skip
-        records.append(record)
-    return records
+        return record
+
+
+def damaged(seed: int, wholes: Path, place: Path) -> Subject:
+    """Damages one copy."""
+    draw = random.Random(seed)
+    kind = draw.choices(list(KINDS), list(KINDS.values()))[0]
+    below = wholes / _FOLDERS.get(kind, CAPTURES)
+    whole, copy, out = draw.choice(_subjects(below, kind)), place / "captures" / "c", place / "out"
+    out.mkdir(parents=True)
+    if kind == "arena" and draw.random() < _SALVAGED:
+        return _left_behind(seed, whole, wholes, place)
+    said = mutated_copy(whole, copy, kind, seed)
+    return Subject(seed, kind, whole.name, said, _commands(kind, copy, whole, out, draw))
+
+
+def _left_behind(seed: int, whole: Path, wholes: Path, place: Path) -> Subject:
+    """A damaged arena in shared memory, of a killed process."""
+    home = _home(seed, whole, wholes)
+    said = mutated_copy(whole, home, "arena", seed)
+    shared = arena_dir()
+    shared.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in sorted(home.glob("*.*.*")):
+        leave_in_shared_memory(folder, home, shared, seed)
+    return Subject(seed, "arena", whole.name, said, [["salvage", str(home)], ["status", str(home)]])
+
+
+def _home(seed: int, whole: Path, wholes: Path) -> Path:
+    """A path as long as that of the whole one: an arena has it in a field of that length."""
+    return wholes.parent / str(seed).zfill(len(str(whole)) - len(str(wholes.parent)) - 1)
+
+
+@cache
+def _subjects(below: Path, kind: str) -> list[Path]:
+    return [path for path in sorted(below.iterdir()) if has_kind(path, kind)]
+
+
+def read_some(seeds: Sequence[int], wholes: Path, place: Path) -> Iterator[list[dict[str, Any]]]:
+    """Damages copies and has verbs read them in one process: records of the runs of each."""
+    shutil.rmtree(place, ignore_errors=True)
+    subjects = [damaged(seed, wholes, place / str(seed)) for seed in seeds]
+    runs = iter(run_verbs([words for each in subjects for words in each.commands], LIMITS))
+    for subject in subjects:
+        yield [subject.record(next(runs)) for _ in subject.commands]
+        for words in subject.commands:
+            if words[0] == "salvage":
+                shutil.rmtree(words[1], ignore_errors=True)
 
 
 # ---- all of them ----
@@ -130,15 +188,19 @@ def _work(number: int, of: int, seeds: range, wholes: Path, until: float) -> Non
         os.sched_setaffinity(0, {processors[number]})
     place = wholes.parent / f"place-{number}"
     place.mkdir()
+    # Nothing of the machine's own is salvaged, and workers do not see each other's.
+    ncclscope.capture.salvage.SHM_DIR = place / "shm"
     gc.collect()
     gc.freeze()  # children would copy the pages of every object that they look at
     os.environ["TMPDIR"] = tempfile.tempdir = str(place.parent / f"tmp-{number}")
     os.mkdir(os.environ["TMPDIR"])
     with (wholes.parent / f"{number}.jsonl").open("w", buffering=1) as lines:
-        for seed in seeds[number::of]:
+        own = seeds[number::of]
+        for first in range(0, len(own), _IN_ONE_CHILD):
             if time.monotonic() > until:
                 break
-            lines.write(json.dumps(read_one(seed, wholes, place / "one")) + "\n")
+            for records in read_some(own[first : first + _IN_ONE_CHILD], wholes, place / "some"):
+                lines.write(json.dumps(records) + "\n")
 
 
 def _fork(do: Callable[..., None], *arguments: Any) -> int:
@@ -207,8 +269,6 @@ def measure(seeds: range, processes: int, seconds: float, scratch: Path) -> dict
     result: dict[str, Any] = {"kinds": {}, "verbs": {}, "problems": [], "peak_bytes": 0,
                               "took_s": 0.0}  # fmt: skip
     import_modules()
-    import ncclscope.cli.top
-
     ncclscope.cli.top._ONCE_S = 0.0  # it would wait for a second heartbeat
     wholes = scratch / "wholes"
     # In a process of its own: forks of one in which DuckDB has run lack its threads.
@@ -274,7 +334,7 @@ def publish_results(results: Sequence[dict[str, Any]]) -> None:
     seconds = sum(result["seconds"] for result in results)
     where = "; ".join(sorted({result["machine"] for result in results}))
     note = (
-        f"Seeds {seeds}, in {seconds:,.0f} s on {where}. Each is a copy of a small whole one, "
+        f"Seeds {seeds}, in {seconds:,.0f} s. Each is a copy of a small whole one, "
         "damaged in up to four places: bytes, slots, headers, identities, schemas, words of texts, "
         "lengths, other kinds of file, and saved models whose seals fit. Some of the verbs read "
         f"each one, in a process with {LIMITS.address_space >> 30} GB of address space and "
@@ -283,7 +343,7 @@ def publish_results(results: Sequence[dict[str, Any]]) -> None:
         "and exit code 1 or 2. Other: control characters, errors that say they are a mistake in "
         "ncclscope."
     )
-    publish("mutations", f"{kinds}\n\n{verbs}\n\n{note}")
+    publish("mutations", f"{kinds}\n\n{verbs}\n\n{note}", where)
 
 
 def _is_clean(result: dict[str, Any]) -> bool:
@@ -295,7 +355,7 @@ def main(argv: Iterable[str] = ("--count", str(COUNT), "--publish-now")) -> None
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutations", description=__doc__)
     parser.add_argument("--count", type=int, default=COUNT, help="captures")
     parser.add_argument("--seed", type=int, default=0, help="of the first capture")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="when to stop")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="when to stop")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("-o", "--output", type=Path, help="the result, as JSON")
     parser.add_argument("--publish", type=Path, nargs="+", metavar="FILE", help="results")
@@ -306,7 +366,7 @@ def main(argv: Iterable[str] = ("--count", str(COUNT), "--publish-now")) -> None
         return
     seeds = range(arguments.seed, arguments.seed + arguments.count)
     with tempfile.TemporaryDirectory(dir=_scratch_place(), prefix="mutations-") as directory:
-        result = measure(seeds, arguments.processes, arguments.seconds, Path(directory))
+        result = measure(seeds, arguments.processes, arguments.minutes * 60, Path(directory))
     if arguments.output:
         arguments.output.write_text(json.dumps(result, indent=1))
     if arguments.publish_now:

@@ -46,10 +46,13 @@ def rows_of(name: str) -> list[list[object]]:
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
 
 
-def publish(name: str, body: str) -> None:
-    """Prints a result and puts it into its page, in the place of the one measured before."""
+def publish(name: str, body: str, where: str = "") -> None:
+    """Prints a result and puts it into its page, in the place of the one measured before. `where`:
+    the machine, if it was not this one.
+    """
+    day = time.strftime("%Y-%m-%d")
     section = (
-        f"<!-- begin {name} -->\n{body}\n\n*Measured {time.strftime('%Y-%m-%d')} on {machine()}.*\n"
+        f"<!-- begin {name} -->\n{body}\n\n*Measured {day} on {where or machine()}.*\n"
         f"<!-- end {name} -->"
     )
     print(f"\n{body}\n")

@@ -3,7 +3,8 @@
 `python -m tools.guides [PAGE …]`. In a block of `console` every line after `$ ` is a command of
 bash, with lines after `> ` that continue it, run in the page's own empty folder. What follows is
 its output; `…` stands for output that is not shown. `<!-- must say: PATTERN -->` after a block is
-what tests look for in it.
+what tests look for in it. A block of `sh` with `<!-- run -->` after it is run as it is: files that
+a reader makes are easier to copy without prompts.
 """
 
 import os
@@ -15,7 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GUIDES = Path(__file__).parents[1] / "docs" / "guides"
-_BLOCK = re.compile(r"^```console\n(.*?)^```\n((?:<!-- must say: .*? -->\n)*)", re.M | re.S)
+_BLOCK = re.compile(
+    r"^```console\n(.*?)^```\n((?:<!-- must say: .*? -->\n)*)|^```sh\n([^`]*)^```\n<!-- run -->\n",
+    re.M | re.S,
+)
 _ELIDED = "…\n"
 _WIDTH = "100"
 
@@ -27,6 +31,7 @@ class Block:
     start: int  # in the page's text
     end: int
     commands: tuple[tuple[str, str], ...]
+    is_script: bool  # without prompts and outputs
     patterns: tuple[str, ...]
 
 
@@ -39,10 +44,13 @@ def blocks(text: str) -> list[Block]:
     """All blocks of commands of a page."""
     found = []
     for match in _BLOCK.finditer(text):
+        if match[3] is not None:
+            found.append(Block(match.start(3), match.end(3), ((match[3], ""),), True, ()))
+            continue
         parts = re.split(r"^\$ (.*\n(?:> .*\n)*)", match[1], flags=re.M)[1:]
         commands = tuple(zip(parts[::2], parts[1::2], strict=True))
         patterns = tuple(re.findall(r"<!-- must say: (.*?) -->", match[2]))
-        found.append(Block(match.start(1), match.end(1), commands, patterns))
+        found.append(Block(match.start(1), match.end(1), commands, False, patterns))
     return found
 
 
@@ -73,6 +81,9 @@ def filled(text: str, folder: Path) -> str:
         for command, shown in block.commands:
             printed = run(command, folder).replace(f"{folder}/", "")
             printed = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
+            if block.is_script:
+                lines.append(command)
+                continue
             lines.append(f"$ {command}{_ELIDED if shown == _ELIDED else printed.lstrip(chr(10))}")
         pieces += [text[place : block.start], "".join(lines)]
         place = block.end

@@ -100,7 +100,7 @@ def text() -> str:
         *_constant("With more bars in view, no lines between them are drawn.", "MOST_MARKED_BARS",
                    marks.MOST_BARS),
         *_constant("Letters of a search.", "LONGEST_SEARCH", search.LONGEST),
-        *_constant("Operations that a search lists.", "MOST_LISTED", queries.MOST_LISTED),
+        *_constant("Operations that a search lists.", "MOST_MATCHES", queries.MOST_MATCHES),
         *_constant("A term of a search: key and value, or a comparison, or a word.", "SEARCH_TERM",
                    search.TERM),
         *_constant("Search keys whose value is a number: field of an operation.",

@@ -13,21 +13,15 @@ import tempfile
 from pathlib import Path
 
 from tools import wheels
+from tools.addresses import setting
 
 ROOT = Path(__file__).parents[1]
 _OLDEST, _NEWEST = 10, 14  # of Python 3
 
 
-def repository() -> str:
-    """The address of the repository: the one setting is in pyproject.toml."""
-    found = re.search(r'^Repository = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.M)
-    assert found
-    return found[1]
-
-
 def readme_for_index(text: str, tag: str) -> str:
     """README with absolute links, to the files of a tag."""
-    base = f"{repository()}/blob/{tag}"
+    base = f"{setting('Repository')}/blob/{tag}"
     return re.sub(r"\]\((?!https?:|#)([^)\s]+)\)", rf"]({base}/\1)", text)
 
 
@@ -105,6 +99,7 @@ def main() -> None:
     (own,) = [wheel for wheel in built if "x86_64" in wheel.name]
     for python in interpreters():
         print(f"works with Python {try_wheel(python, own)}", flush=True)
+    print(f"its pages lead to {setting('Repository')} and {setting('Documentation')}")
     print(*files, sep="\n")
 
 

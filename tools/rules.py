@@ -101,7 +101,7 @@ def alerts(times: Times) -> list[Alert]:
         Alert(
             "NcclProcessDied", "ncclscope_process_up == 0", "0s", "critical",
             "Rank {{ $labels.rank }} of {{ $labels.run }} died on {{ $labels.host }}",
-            "The process ended without a goodbye; its peers will wait for it.",
+            "The process died; its peers will wait for it.",
         ),
         Alert(
             # A rank that waited elsewhere as long as others wait for it here passed that on.

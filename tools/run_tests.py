@@ -14,7 +14,7 @@ import tempfile
 from tests.support.marks import REAL_TIME
 
 PYTEST = [sys.executable, "-m", "pytest"]
-OTHERS = [*PYTEST, "-n", "2", "--dist", "worksteal", "-m", "not realtime"]
+OTHERS = [*PYTEST, "-n", "3", "--dist", "worksteal", "-m", "not realtime"]
 FILES = sorted({"tests/" + key.partition("::")[0] for key in REAL_TIME})
 IN_REAL_TIME = [*PYTEST, "-p", "no:xdist", "--reruns", "2", "-m", "realtime", *FILES]
 

@@ -1,10 +1,20 @@
-"""What mkdocs calls for each page: links out of docs/ lead to the repository."""
+"""What mkdocs calls: addresses from pyproject.toml; links out of docs/ lead to the repository."""
 
 import re
 from pathlib import PurePosixPath
 from typing import Any
 
+from tools.addresses import setting
+
 _LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]+)((?:#[^)\s]*)?)\)")
+
+
+def on_config(config: Any) -> Any:
+    """The settings, with the project's addresses."""
+    config["site_url"] = setting("Documentation") + "/"
+    config["repo_url"] = setting("Repository")
+    config["repo_name"] = "/".join(config["repo_url"].split("/")[-2:])
+    return config
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:

@@ -1,6 +1,7 @@
 """Makes the pictures of docs/verbs/timeline.md from transcripts of real jobs.
 
-    .venv/bin/python tools/timeline_pictures.py
+    .venv/bin/python tools/timeline_pictures.py            all, or those that are named
+    .venv/bin/python tools/timeline_pictures.py --check    exit code 1 if one is not current
 
 Needs Chromium and Playwright (the dependency group `test`).
 """
@@ -17,6 +18,7 @@ from urllib.parse import urlencode
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from matplotlib.image import imread  # noqa: E402
 from playwright.sync_api import sync_playwright  # noqa: E402
 
 from ncclscope.web.page_server import PageServer  # noqa: E402
@@ -27,6 +29,8 @@ from tests.support.player import TRANSCRIPTS  # noqa: E402
 from tests.support.writer import from_transcript  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
+TOLERANCE = 0.25  # of a colour's range, for one pixel
+MOST_DIFFERING = 0.02  # of all pixels: other fonts stay below, a moved lane does not
 Address = dict[str, str]
 
 
@@ -128,17 +132,17 @@ def across_ranks(scene: Scene) -> Address:
 
 TOGETHER = {"several-ranks": 2}  # ranks whose callbacks are taken as one process's
 WORLD = {
-    "straggler": ("2.28.9-v5-4ranks-straggler", straggler, 530),
+    "straggler": ("2.28.9-v5-4ranks-straggler", straggler, 580),
     "device-per-thread": ("2.28.9-v5-2ranks", device_per_thread, 900),
     "proxy-steps": ("2.28.9-v5-4ranks-straggler", proxy_steps, 560),
-    "several-ranks": ("2.28.9-v5-4ranks-straggler", several_ranks, 460),
+    "several-ranks": ("2.28.9-v5-4ranks-straggler", several_ranks, 560),
     "aggregated": ("2.28.9-v5-2ranks", aggregated, 700),
     "across-ranks": ("2.28.9-v5-4ranks-straggler", across_ranks, 900),
     "hang": ("2.28.9-v5-3ranks-hang", None, 620),
 }
 
 
-def take(browser: Any, capture: Path, name: str, view: Any, height: int, dark: bool) -> None:
+def take(browser: Any, capture: Path, file: Path, view: Any, height: int, dark: bool) -> None:
     """One picture of one capture."""
     timeline = Timeline(capture)
     server = PageServer(Routes(timeline))
@@ -155,16 +159,26 @@ def take(browser: Any, capture: Path, name: str, view: Any, height: int, dark: b
         if page.evaluate("!!window.timeline && timeline.ready"):
             break
     page.wait_for_timeout(700)
-    page.screenshot(path=PICTURES / f"{name}.png")
+    page.screenshot(path=file)
     page.close()
     server.stop()
     timeline.stop()
 
 
+def differing_share(a: Path, b: Path) -> float:
+    """The share of pixels that differ by more than fonts and their smoothing do; 1: other sizes."""
+    first, second = (imread(file)[..., :3] for file in (a, b))
+    if first.shape != second.shape:
+        return 1.0
+    return float((abs(first - second).max(axis=2) > TOLERANCE).mean())
+
+
 def main() -> None:
-    """All pictures, or those that are named."""
-    wanted = sys.argv[1:] or list(WORLD)
+    """All pictures, or those that are named; with --check, a comparison of all."""
+    checks = sys.argv[1:] == ["--check"]
+    wanted = list(WORLD) if checks else sys.argv[1:] or list(WORLD)
     PICTURES.mkdir(exist_ok=True)
+    old = []
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
@@ -173,8 +187,16 @@ def main() -> None:
             job, view, height = WORLD[name]
             capture = Path(directory) / name / {"device-per-thread": "job"}.get(name, name)
             from_transcript(TRANSCRIPTS / job, capture, ranks_per_process=TOGETHER.get(name, 1))
-            take(browser, capture, name, view, height, dark=name == "hang")
+            kept = PICTURES / f"{name}.png"
+            file = Path(directory) / f"{name}.png" if checks else kept
+            take(browser, capture, file, view, height, dark=name == "hang")
+            share = differing_share(file, kept)
+            print(f"{name}: {100 * share:.2f} % of its pixels differ", flush=True)
+            if share > MOST_DIFFERING:
+                old.append(name)
         browser.close()
+    if old:
+        raise SystemExit(f"not current: {', '.join(old)}; take them again without --check")
 
 
 if __name__ == "__main__":

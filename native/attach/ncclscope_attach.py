@@ -20,6 +20,8 @@ import sys
 RECORD_FUNCTION, ENGINE, MODULE, API = 2, 3, 4, 5  # who writes a range, as in the capture format
 BACKWARD_TEXT = "autograd.backward"
 _LOOK_AFTER = 3  # backward passes: DistributedDataParallel has rebuilt its buckets then
+# Further ones where it has not: torch.compile makes backward passes of its own in the first step.
+_LOOK_AGAIN_AFTER = 9, 27, 81
 _MOST_BLOCKS = 4096
 _MOST_GROUPS = 1024
 _KERNELS_FILE = "ncclscope_kernels.py"  # beside this one
@@ -55,7 +57,7 @@ class _NcclscopeEngine:
             if self._looks:
                 self._looks -= 1
                 if not self._looks:
-                    _ncclscope_look()
+                    self._looks = _ncclscope_look()
 """
 # Hooks of one module; in the globals of torch.nn.modules.module.
 _MODULE_SOURCE = """
@@ -92,7 +94,7 @@ def attach(recorder):
 def _quietly(recorder, part, *arguments):
     """Calls a part of the attachment. The job goes on if it fails, and the capture says so."""
     try:
-        part(*arguments)
+        return part(*arguments)
     except Exception as error:
         why = "%s: %s: %s" % (part.__name__.strip("_"), type(error).__name__, error)
         write(recorder, what="failure", why=why[:200])
@@ -144,7 +146,7 @@ def _patch_engine(recorder, torch):
         _ncclscope_push=recorder.range_push,
         _ncclscope_pop=recorder.range_pop,
         _ncclscope_backward=recorder.text(BACKWARD_TEXT) or BACKWARD_TEXT,
-        _ncclscope_look=lambda: _quietly(recorder, _look_at_models, recorder, torch),
+        _ncclscope_look=_looker(recorder, torch),
     )
     engine = made["_NcclscopeEngine"](Variable._execution_engine, _LOOK_AFTER)
     Variable._execution_engine = engine
@@ -188,8 +190,31 @@ def _write_groups(recorder, torch):
             write(recorder, what="group", name=name, description=description, ranks=ranks)
 
 
+def _looker(recorder, torch):
+    """A function that looks at the job's models, some steps into the job. It returns after how many
+    backward passes to call it again; 0: never.
+    """
+    waits = iter(_LOOK_AGAIN_AFTER)
+    changing = None  # models whose buckets may be rebuilt
+
+    def look():
+        nonlocal changing
+        if changing is None:
+            changing = _quietly(recorder, _look_at_models, recorder, torch) or []
+        else:
+            changing = [own for own in changing if _quietly(recorder, _may_change, recorder, own)]
+        return next(waits, 0) if changing else 0
+
+    return look
+
+
 def _look_at_models(recorder, torch):
-    """Once, some steps into the job: parameters, DistributedDataParallel's buckets, blocks."""
+    """Writes parameters, DistributedDataParallel's buckets, blocks.
+
+    Returns models whose buckets may change.
+    """
+    import weakref
+
     models = _models_of(torch)
     total = 0
     for model in models:
@@ -197,12 +222,18 @@ def _look_at_models(recorder, torch):
     if total:
         write(recorder, what="facts", parameters=total)
     _write_facts(recorder, torch)
-    for model in models:
-        if hasattr(model, "_get_ddp_logging_data"):
-            _quietly(recorder, _write_buckets, recorder, model)
+    references = [weakref.ref(own) for own in models if hasattr(own, "_get_ddp_logging_data")]
+    changing = [own for own in references if _quietly(recorder, _may_change, recorder, own)]
     if getattr(recorder, "level", "") == "modules":
         for model in models:
             watch(recorder, torch, model)
+    return changing
+
+
+def _may_change(recorder, reference):
+    """Writes the buckets of a model that is still there; whether they are not rebuilt yet."""
+    model = reference()
+    return model is not None and not _write_buckets(recorder, model)
 
 
 def _models_of(torch):
@@ -233,7 +264,9 @@ def _models_of(torch):
 
 
 def _write_buckets(recorder, model):
-    """The parameters of each bucket, in the order in which they are reduced."""
+    """Writes the parameters of each bucket, in the order in which they are reduced; whether they
+    are rebuilt, and so final.
+    """
     data = model._get_ddp_logging_data()
     sizes = str(data.get("rebuilt_bucket_sizes", "")).split(",")
     members = str(data.get("rebuilt_per_bucket_param_indices", "")).split(",")
@@ -248,11 +281,13 @@ def _write_buckets(recorder, model):
         if size.strip().isdigit():
             own = [int(index) for index in indices.split() if int(index) < len(parameters)]
             buckets.append({"bytes": int(size), "parameters": [parameters[k][0] for k in own]})
-    if not buckets:
+    rebuilt = bool(buckets)
+    if not rebuilt:
         first = [int(size) for size in str(data.get("bucket_sizes", "")).split(",") if size.strip()]
         buckets = _first_buckets(first, parameters)
     if buckets:
         write(recorder, what="buckets", buckets=buckets)
+    return rebuilt
 
 
 def _first_buckets(sizes, parameters):

@@ -34,7 +34,7 @@ TEST(ids_outlive_forgotten_addresses) {
 
 TEST(the_255th_text_and_all_after_it_share_an_id) {
     start_recorder(16);
-    static char texts[300][8];
+    static char texts[300][16];
     u8 last = 0;
     for (int i = 0; i < 254; i++) {
         snprintf(texts[i], sizeof texts[i], "t%d", i);

@@ -196,6 +196,14 @@ class Capture:
         return self.table("pairs")
 
     @property
+    def stacks(self) -> Relation:
+        """One row for each operation whose call stack is known: imports of Flight Recorder dumps.
+
+        Other captures have no rows.
+        """
+        return self.table("stacks")
+
+    @property
     def realtime_offset_ns(self) -> int:
         """What to add to a time to have ns since 1970."""
         return self.model.realtime_offset_ns
@@ -228,9 +236,13 @@ class Capture:
         """
         return questions.report(self.model, by, comm, op, rank, (since, until), sort)
 
-    def diagnose(self, baseline: PathLike | None = None) -> Findings:
-        """What `ncclscope diagnose` finds; `baseline` is a file with bandwidths to expect."""
-        return questions.diagnose(self.model, baseline)
+    def diagnose(
+        self, baseline: PathLike | None = None, *, since: Moment = None, until: Moment = None
+    ) -> Findings:
+        """What `ncclscope diagnose` finds; `baseline` is a file with bandwidths to expect. `since`
+        and `until` choose a time, as in `report`.
+        """
+        return questions.diagnose(self.model, baseline, (since, until))
 
     def status(self) -> JobStatus:
         """What `ncclscope status` says of the job at this moment, or at its last one."""
@@ -244,12 +256,16 @@ class Capture:
         links: Sequence[tuple[int, int]] = (),
         free: Names = None,
         bandwidth_gbs: dict[str, float] | None = None,
+        since: Moment = None,
+        until: Moment = None,
     ) -> WhatIfAnswer:
         """What `ncclscope whatif` predicts: the run without delays of ranks, with transfers of
         communicators or between two ranks as usual, with free transfers, or at some bandwidth.
+        `since` and `until` replay a part of the run, as in `report`.
         """
+        window = (since, until)
         return questions.whatif(
-            self.model, without_rank, without_comm, links, free, bandwidth_gbs or {}
+            self.model, without_rank, without_comm, links, free, bandwidth_gbs or {}, window
         )
 
     def compare(self, other: "Runs") -> JobComparison:

@@ -8,6 +8,8 @@ AMOUNTS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 def printable(text: str) -> str:
     """The text with control characters escaped: names come from the job, and are not trusted."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -226,6 +226,7 @@ def test_keys_move_and_zoom(page: Page) -> None:
     page.key("?")
     assert page.run("document.getElementById('help').open")
     page.page.keyboard.press("Escape")
+    page.wait("!document.getElementById('help').open")
     page.key("t")
     assert page.run("document.documentElement.classList.contains('dark')")
     assert sum(page.pixel(1380, 800)) < 200
@@ -333,6 +334,7 @@ def test_search_and_highlights_lead_there(page: Page) -> None:
     page.page.keyboard.type("reducescatter rank:2")
     page.page.keyboard.press("Enter")
     page.wait("document.querySelectorAll('#panel .entry').length === 8")
+    assert page.run("timeline.current.hits.length") == 8
     page.page.click("#panel .entry >> nth=3")
     page.wait("timeline.current.pinned?.title === 'ReduceScatter'")
     page.page.click("#lanes", position={"x": 700, "y": 12})
@@ -344,7 +346,19 @@ def test_search_and_highlights_lead_there(page: Page) -> None:
     row, item = page.run("[timeline.current.pinned.row, timeline.current.pinned.item]")
     at = page.place(row, item)
     assert 250 < at["x"] < 1400
-    assert at["width"] > 10
+    for member in page.run("timeline.current.pinned.instance.map(m => [m.row, m.item])"):
+        assert 250 < page.place(*member)["x"] < 1400  # all that shows who was late
+    page.key("Escape")
+    assert page.run("timeline.current.hits.length") == 0
+    page.key("/")
+    page.page.fill("#search", "op:7")
+    page.page.keyboard.press("Enter")
+    page.wait("timeline.current.pinned && timeline.current.hits.length === 1")
+    page.page.fill("#search", "@1ms")
+    page.page.keyboard.press("Enter")
+    page.wait("timeline.current.moment === 1e6")
+    first_ns, ns_per_pixel = page.run("[timeline.view.start, timeline.view.nsPerPixel]")
+    assert 0 < 1e6 - first_ns < 1400 * ns_per_pixel
 
 
 @pytest.mark.parametrize("page", ["straggler"], indirect=True)

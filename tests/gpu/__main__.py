@@ -293,7 +293,7 @@ def show_timing(arguments: argparse.Namespace) -> bool:
                 fine &= all(abs(a.median_error) <= 0.05 for a in large)
                 fine &= sum(a.total_in_interval for a in results) >= 0.95 * len(results)
             elif arguments.piece == "training":
-                more, right = timing.training(placing, arguments.results, arguments.minutes)
+                more, right = timing_pairs.training(placing, arguments.results, arguments.minutes)
                 rows, fine = rows + more, fine and right
             elif arguments.piece == "pairs":
                 more, right = timing_pairs.pairs(placing, arguments.results, arguments.minutes)
@@ -306,7 +306,7 @@ def show_timing(arguments: argparse.Namespace) -> bool:
         "cost": timing.COST_HEADER,
         "pairs": timing_pairs.HEADER,
         "accuracy": timing_accuracy.HEADER,
-        "training": timing.TRAINING_HEADER,
+        "training": timing_pairs.TRAINING_HEADER,
     }
     print(table(header.get(arguments.piece, timing.GRAPHS_HEADER), rows))
     return fine

@@ -20,7 +20,8 @@ from ncclscope.report.tables import Table
 PAGE = ROOT / "docs" / "comparison.md"
 SECTION = "gpu-profilers"
 TITLES = {
-    "calls": "Two ranks, 1 KiB and 32 MiB",
+    "calls": "Two ranks of two hosts, 1 KiB and 32 MiB",
+    "near": "Two ranks of one host, 1 KiB and 32 MiB",
     "large": "Two ranks, 1 GiB",
     "four": "Four ranks, 1 KiB",
     "kill": "Ranks that end by SIGKILL",
@@ -52,7 +53,7 @@ def bench_section(path: Path, left_out: Collection[str]) -> str:
     comparison = run.comparison
     if path.stem == "kill":
         chosen = [tables.loss_table(comparison)]
-    elif path.stem != "calls":
+    elif path.stem not in ("calls", "near"):
         chosen = [tables.coverage_table(comparison)]
     else:
         chosen = [

@@ -9,6 +9,8 @@ and figures of it on any machine. Needs numpy and PyTorch; no duckdb, no network
   calls      AllReduce, AllGather, ReduceScatter, Broadcast, AlltoAll, Send/Recv; 1 KiB and 32 MiB;
              cost in two rounds and times in one; with time left, more rounds in the end
   ddp, fsdp  DenseNet121 and a small GPT, with Flight Recorder and PyTorch's profiler as well
+  near       the same cases on one host, with the library that --nccl names: it must allow two ranks
+             on a GPU (2.30.7)
   large      AllReduce and AllGather of 1 GiB
   four       four ranks
   kill       ranks that end by SIGKILL; last and without MPS, which a killed client may break
@@ -30,12 +32,12 @@ from ncclscope.bench.libraries import find_libraries
 from ncclscope.bench.plan import Plan
 from ncclscope.bench.profilers import comparison_files
 from ncclscope.bench.profilers.profiler_table import Profiler
-from ncclscope.bench.profilers.selection import AGAIN, Selection, select_profilers
+from ncclscope.bench.profilers.selection import AGAIN, ProfilerSelection, select_profilers
 from ncclscope.bench.profilers.trials import (
     COST,
     KILL,
     TIMES,
-    Trial,
+    ProfilerTrial,
     TrialSettings,
     order_of_trials,
     run_trial,
@@ -52,7 +54,9 @@ OWN = ("empty", "ncclscope-profile", "ncclscope-trace", "ncclscope-full")
 OWN_IN_TRAINING = ("empty", "ncclscope-profile", "ncclscope-trace")
 TORCH = ("flight-recorder", "torch-profiler")
 # Seconds that a piece may take, and their order. What is left goes to more rounds of `calls`.
-PIECES = {"calls": 190, "ddp": 80, "fsdp": 70, "large": 45, "four": 45, "kill": 40}
+PIECES = {
+    "calls": 190, "near": 150, "ddp": 80, "fsdp": 70, "large": 45, "four": 45, "kill": 40,
+}  # fmt: skip
 TIMEOUT_S = 25.0  # the longest that a rank may keep the others waiting
 Deadline = Callable[[], bool]  # whether time is over
 
@@ -105,7 +109,9 @@ def requests_of(plugins: dict[str, Path], own: tuple[str, ...]) -> list[str]:
     return requests
 
 
-def selection_of(plugins: dict[str, Path], own: tuple[str, ...], training: bool) -> Selection:
+def selection_of(
+    plugins: dict[str, Path], own: tuple[str, ...], training: bool
+) -> ProfilerSelection:
     """The profilers, with releases in the names of NVIDIA's."""
     selection = select_profilers(requests_of(plugins, own), os.environ, training)
     names = {str(path.resolve()): name for name, path in plugins.items()}
@@ -116,7 +122,7 @@ def selection_of(plugins: dict[str, Path], own: tuple[str, ...], training: bool)
         )
         for profiler in selection.profilers
     ]
-    return Selection(tuple(profilers), selection.absent)
+    return ProfilerSelection(tuple(profilers), selection.absent)
 
 
 # ---- benchmark ----
@@ -124,11 +130,11 @@ class BenchPiece:
     """Trials of one plan, kept on disk after each."""
 
     def __init__(
-        self, name: str, out: Path, selection: Selection, plan: Plan, options: LaunchOptions
+        self, name: str, out: Path, selection: ProfilerSelection, plan: Plan, options: LaunchOptions
     ) -> None:
         self._path, self._selection = out / f"{name}.json", selection
         self._settings = TrialSettings(plan, options)
-        self._trials: list[Trial] = []
+        self._trials: list[ProfilerTrial] = []
         self._rounds = 0
         self._began = time.time()
 
@@ -146,7 +152,7 @@ class BenchPiece:
             )
         self._rounds += rounds
 
-    def _add(self, trial: Trial) -> None:
+    def _add(self, trial: ProfilerTrial) -> None:
         self._trials.append(trial)
         stamp = time.strftime("%H:%M:%S")
         print(f"{stamp} {trial.profiler} {trial.kind} {trial.round} {trial.failure}{trial.problem}",
@@ -164,10 +170,13 @@ class BenchPiece:
         self._path.write_text(json.dumps(comparison_files.as_json(run, tables=False)))
 
 
-def launch_options(ranks: int, simulate: bool) -> LaunchOptions:
-    """All ranks on one GPU, each posing as a host."""
-    libraries = find_libraries(None, None, simulate, os.environ)
+def launch_options(ranks: int, simulate: bool, nccl: Path | None = None) -> LaunchOptions:
+    """All ranks on one GPU, each posing as a host; with a library that allows it, as one host."""
+    library = str(nccl) if nccl and not simulate else None
+    libraries = find_libraries(library, None, simulate, os.environ)
     environment = {**os.environ, "NCCLSCOPE_SIM_DEVICES": str(ranks)}
+    if nccl:
+        environment |= {"NCCL_HOSTID": "host", "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
     devices = {rank: rank if simulate else 0 for rank in range(ranks)}
     return LaunchOptions(
         libraries, placement_on_this_host(ranks), devices, not simulate, TIMEOUT_S, environment
@@ -186,7 +195,7 @@ def plan_of(
 
 # ---- training ----
 def train(
-    model: str, out: Path, selection: Selection, settings: TrainingSettings, over: Deadline
+    model: str, out: Path, selection: ProfilerSelection, settings: TrainingSettings, over: Deadline
 ) -> None:
     """Trains below each profiler, round by round, until time is over."""
     trials: list[TrainingTrial] = []
@@ -209,12 +218,12 @@ def train(
         (out / f"{model}.json").write_text(json.dumps(training_files.as_json(run)))
 
 
-def without(selection: Selection, *names: str) -> Selection:
+def without(selection: ProfilerSelection, *names: str) -> ProfilerSelection:
     """The selection without some of its profilers."""
     kept: tuple[Profiler, ...] = tuple(
         profiler for profiler in selection.profilers if profiler.name not in names
     )
-    return Selection(kept, selection.absent)
+    return ProfilerSelection(kept, selection.absent)
 
 
 @contextlib.contextmanager
@@ -229,7 +238,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.profilers", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--source", type=Path, metavar="DIR", help="sources of NCCL's plugins")
-    parser.add_argument("--minutes", type=float, default=8, help="for everything (8)")
+    parser.add_argument("--nccl", type=Path, metavar="FILE", help="library of the piece `near`")
+    parser.add_argument("--minutes", type=float, default=10, help="for everything (10)")
     parser.add_argument("--pieces", default=",".join(PIECES), help=f"of {', '.join(PIECES)}")
     parser.add_argument("--simulate", action="store_true", help="desk check: no GPU, no MPS")
     parser.add_argument("--calls", type=int, default=200)
@@ -237,7 +247,7 @@ def main() -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     wanted = arguments.pieces.split(",")
     all_over = deadline_in(arguments.minutes * 60)
-    scale = arguments.minutes / 8
+    scale = arguments.minutes / 10
     with tempfile.TemporaryDirectory() as folder:
         plugins = build_plugins(arguments.source, Path(folder))
         print(f"built: {', '.join(plugins) or 'nothing'}", file=sys.stderr, flush=True)
@@ -247,7 +257,9 @@ def main() -> int:
             own = deadline_in(PIECES[piece] * scale)
             return lambda: own() or all_over()
 
-        def bench(name: str, plan: Plan, options: LaunchOptions, chosen: Selection) -> BenchPiece:
+        def bench(
+            name: str, plan: Plan, options: LaunchOptions, chosen: ProfilerSelection
+        ) -> BenchPiece:
             return BenchPiece(name, arguments.out, chosen, plan, options)
 
         with side_by_side(arguments.simulate):
@@ -256,6 +268,9 @@ def main() -> int:
             calls = bench("calls", whole, two, selection)
             if "calls" in wanted:
                 calls.run((COST, TIMES), 2, limit("calls"))
+            if "near" in wanted and arguments.nccl:
+                near = launch_options(2, arguments.simulate, arguments.nccl)
+                bench("near", whole, near, selection).run((COST, TIMES), 3, limit("near"))
             train_models(arguments, plugins, wanted, limit)
             if "large" in wanted:
                 plan = plan_of(("allreduce", "allgather"), (1 << 30,), 1.5, arguments.calls)

@@ -7,7 +7,7 @@ Pieces of minutes, so that each can be run by itself:
   pairs       the same with events switched on and off in one process (timing_pairs.py)
   accuracy    sampled times against KernelCh's of the same operations
   graphs      replays made against replays counted: capture modes, streams, updates, child graphs
-  training    steps of a DDP and an FSDP job with and without the plugin, in turn
+  training    steps of a DDP and an FSDP job with and without the recorder, in pairs of blocks
 
 Every measured process adds a line to --results; tables are made of all lines there, so a piece may
 be run again for narrower intervals.
@@ -277,58 +277,6 @@ def cost_rows(title: str, lines: list[dict[str, Any]]) -> tuple[list[list[object
 COST_HEADER = [
     "NCCL, ranks", "function", "bytes", "way", "recording", "processes", "no plugin, µs",
     "with it, µs", "wall time [95 %]", "≤ 1.03 / 1.02", "CPU time [95 %]", f"≤ {MOST_CPU}",
-]  # fmt: skip
-
-
-# ---- training ----
-def step_times(job: str, variant: str, placing: Placing, steps: int) -> list[float]:
-    """Median step of each rank, in ms. On one host NCCL is the given release, which PyTorch's own
-    gives way to: PyTorch's cannot have two ranks on a GPU there.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        variables = VARIANTS[variant]
-        if variables is not None:
-            variables = variables | {"NCCLSCOPE_DIR": f"{scratch}/capture"}
-        port = str(random.Random().randint(20000, 40000))
-        commands = []
-        for rank in range(RANKS):
-            env = rank_environment(rank, placing.hosts, variables)
-            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "STEPS": str(steps)}
-            if placing.hosts == 1:
-                env["LD_PRELOAD"] = str(placing.library)
-            command = [sys.executable, str(HERE / "training_job.py"), job]
-            commands.append((pinned(rank, command), env))
-        return [json.loads(out.splitlines()[-1])["median_ms"] for out in outputs_of(commands, 300)]
-
-
-def training(placing: Placing, results: Path, minutes: float) -> tuple[list[list[object]], bool]:
-    """Steps with the plugin as it comes in profile mode, PyTorch attached, against none."""
-    variants = ("none", "profile")
-    jobs = ("ddp", "fsdp")
-    titles = {job: f"{job}, {placing.title}" for job in jobs}
-    for _ in rounds(minutes):
-        for job in jobs:
-            for variant in random.Random(time.time()).sample(variants, len(variants)):
-                ms = max(step_times(job, variant, placing, 300 if placing.hosts == 1 else 60))
-                line = {"piece": "training", "title": titles[job], "variant": variant, "ms": ms}
-                keep(results, line)
-    rows: list[list[object]] = []
-    fine = True
-    for job in jobs:
-        by_variant: dict[str, list[float]] = {}
-        for line in kept(results, "training", titles[job]):
-            by_variant.setdefault(line["variant"], []).append(line["ms"])
-        for variant in variants[1:]:
-            result = ratio(by_variant[variant], by_variant["none"])
-            fine &= result.low <= 1.01
-            medians = [f"{statistics.median(by_variant[v]):.2f}" for v in ("none", variant)]
-            rows.append([placing.title, job, variant, len(by_variant[variant]), *medians, result])
-            rows[-1].append(verdict(result, 1.01))
-    return rows, fine
-
-
-TRAINING_HEADER = [
-    "NCCL, ranks", "job", "recording", "runs", "none, ms", "with, ms", "[95 %]", "≤ 1.01",
 ]  # fmt: skip
 
 

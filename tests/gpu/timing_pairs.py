@@ -5,10 +5,12 @@ switched between blocks of one communicator (masking_plugin.c): off, NCCL calls 
 ratio is taken within each pair, its interval by resampling processes and their pairs.
 """
 
+import json
 import os
 import random
 import statistics
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -135,4 +137,64 @@ def pair_rows(title: str, lines: list[dict[str, Any]]) -> tuple[list[list[object
             count = sum(map(len, processes))
             rows.append([title, function, f"{int(size):,}", way, variant, len(own), count])
             rows[-1] += [*median_us, wall, bars[0], cpu, bars[1]]
+    return rows, fine
+
+
+# ---- training ----
+TRAINING_HEADER = [
+    "NCCL, ranks", "job", "recording", "processes", "pairs", "off, ms", "on, ms", "step [95 %]",
+    "≤ 1.01",
+]  # fmt: skip
+_MOST_STEP = 1.01
+_PAIRS_OF_BLOCKS = {1: 100, 2: 50}  # by hosts: steps over sockets take three times as long
+
+
+def measure_training(job: str, plugin: Path, placing: Placing, variant: str) -> Pairs:
+    """Pairs of blocks of steps of one job, of the slower rank. On one host NCCL is the given
+    release instead of PyTorch's, which cannot have two ranks on a GPU there.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        variables = dict(VARIANTS[variant] or {}) | {
+            "NCCLSCOPE_DIR": f"{scratch}/capture",
+            "NCCL_PROFILER_PLUGIN": str(plugin),
+            "SWITCH_TO": str(plugin_path()),
+        }
+        port = str(random.Random().randint(20000, 40000))
+        commands = []
+        for rank in range(RANKS):
+            env = rank_environment(rank, placing.hosts, variables)
+            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            env |= {"PAIRS": str(_PAIRS_OF_BLOCKS[placing.hosts])}
+            if placing.hosts == 1:
+                env["LD_PRELOAD"] = str(placing.library)
+            command = [sys.executable, str(HERE / "training_job.py"), job, str(plugin)]
+            commands.append((pinned(rank, command), env))
+        printed = [json.loads(out.splitlines()[-1]) for out in outputs_of(commands, 300)]
+    slower = ([max(block) for block in zip(*(out[s] for out in printed), strict=True)]
+              for s in ("on", "off"))  # fmt: skip
+    return [list(pair) for pair in zip(*slower, strict=True)]
+
+
+def training(placing: Placing, results: Path, minutes: float) -> tuple[list[list[object]], bool]:
+    """Steps with the recorder as it comes in profile mode, PyTorch attached, against none."""
+    variant, jobs = "profile", ("ddp", "fsdp")
+    titles = {job: f"{job}, {placing.title}" for job in jobs}
+    with tempfile.TemporaryDirectory() as scratch:
+        plugin = build_plugin(Path(scratch))
+        for _ in rounds(minutes):
+            for job in jobs:
+                own = measure_training(job, plugin, placing, variant)
+                keep(results, {"piece": "training", "title": titles[job], "pairs": own})
+    rows: list[list[object]] = []
+    fine = True
+    for job in jobs:
+        processes: list[Pairs] = [line["pairs"] for line in kept(results, "training", titles[job])]
+        step = ratio(processes, 0, 1)
+        fine &= step.low <= _MOST_STEP
+        median_ms = [
+            f"{statistics.median(pair[k] for own in processes for pair in own):.2f}" for k in (1, 0)
+        ]
+        count = sum(map(len, processes))
+        rows.append([placing.title, job, variant, len(processes), count, *median_ms, step])
+        rows[-1].append(verdict(step, _MOST_STEP))
     return rows, fine

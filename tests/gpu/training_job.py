@@ -1,11 +1,15 @@
-"""One rank of a small training job, which prints its median step: `training_job.py ddp|fsdp`.
+"""One rank of a small training job in pairs of blocks of steps: `training_job.py ddp|fsdp PLUGIN`.
 
 ddp: DenseNet-like convolutions under DistributedDataParallel, with a metric reduced in a second
-group at every step. fsdp: a small GPT under FSDP2. STEPS says how many steps are measured.
+group at every step. fsdp: a small GPT under FSDP2. PLUGIN is masking_plugin.c's. In one block of
+each pair NCCL's events are on and what ncclscope replaced in PyTorch is in place; in the other one
+neither is. PAIRS says how many. Prints the median step of each block, in ms.
 """
 
+import ctypes
 import json
 import os
+import random
 import statistics
 import sys
 import time
@@ -18,7 +22,7 @@ from torch import nn
 from ncclscope.bench.training.models import Gpt
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-STEPS, WARM_UP = int(os.environ.get("STEPS", "60")), 10
+PAIRS, STEPS, WARM_UP = int(os.environ.get("PAIRS", "40")), 8, 20
 LAYERS, LENGTH, BATCH = 4, 256, 4
 
 
@@ -67,12 +71,47 @@ else:
     for part in (*gpt.blocks, model):
         fully_shard(part)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-times_ms = []
-for _ in range(WARM_UP + STEPS):
+
+
+class Recording:
+    """Switches the recorder and its part in PyTorch on and off, between steps."""
+
+    def __init__(self, plugin: str) -> None:
+        self._plugin = ctypes.CDLL(plugin)
+        self._attached_engine = torch.autograd.Variable._execution_engine
+        if type(self._attached_engine).__name__ != "_NcclscopeEngine":
+            raise SystemExit("ncclscope is not attached to PyTorch")
+        own = vars(torch.autograd.profiler.record_function)
+        self._attached = {name: own[name] for name in ("__enter__", "__exit__")}
+
+    def switch(self, on: bool) -> None:
+        """All of it."""
+        self._plugin.masking_plugin_set(int(on))
+        engine = self._attached_engine
+        torch.autograd.Variable._execution_engine = engine if on else engine._inner
+        for name, attached in self._attached.items():
+            method = attached if on else attached.__wrapped__
+            setattr(torch.autograd.profiler.record_function, name, method)
+
+
+def step_ms() -> float:
     begun = time.perf_counter()
     step()
     torch.cuda.synchronize()
-    times_ms.append((time.perf_counter() - begun) * 1e3)
+    return (time.perf_counter() - begun) * 1e3
+
+
+for _ in range(WARM_UP):
+    step_ms()
+recording = Recording(sys.argv[2])
+blocks_ms: dict[str, list[float]] = {"on": [], "off": []}
+chance = random.Random(1)  # the same order on all ranks
+for _ in range(PAIRS):
+    for state in chance.sample(sorted(blocks_ms), 2):
+        recording.switch(state == "on")
+        step_ms()  # the first step after a switch belongs to neither
+        blocks_ms[state].append(statistics.median(step_ms() for _ in range(STEPS)))
+recording.switch(True)
 dist.barrier()
-print(json.dumps({"rank": RANK, "median_ms": statistics.median(times_ms[WARM_UP:])}), flush=True)
+print(json.dumps({"rank": RANK, **blocks_ms}), flush=True)
 dist.destroy_process_group()

@@ -25,9 +25,9 @@ BUILT = (
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """sdist, and the wheel that is built from it."""
+    """sdist, and the wheel that is built from it. Editable installs are built in isolation."""
     out = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--outdir", out, ROOT]
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout[-3000:] + built.stderr[-3000:]
     return out
@@ -60,9 +60,10 @@ def test_wheel(dist: Path, tmp_path: Path) -> None:
     assert any(name.endswith(".data/data/share/man/man1/ncclscope-report.1") for name in names)
     assert {"ncclscope/docs/verbs/run.md", "ncclscope/docs/guides/hang.md"} <= names  # of messages
     assert wheel.stat().st_size < 5_000_000
-    venv.create(tmp_path / "venv", with_pip=True)
+    venv.create(tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", wheel], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    subprocess.run([*pip, "install", "-q", "--no-deps", wheel], check=True)
     script = python.with_name("ncclscope")
     plugin = subprocess.check_output([script, "plugin-path"], text=True).strip()
     assert Path(plugin).is_relative_to(tmp_path / "venv")

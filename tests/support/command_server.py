@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +26,25 @@ class CommandServer:
     """The server as a test process uses it; it ends with the test process."""
 
     def __init__(self) -> None:
-        self._environment = _fixed_variables()
+        self._environment = _fixed_variables(os.environ)
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def serves(self) -> bool:
+    def serves(self, environment: Mapping[str, str]) -> bool:
         """Whether a new process would import the same modules from the same places."""
-        return self._process.poll() is None and _fixed_variables() == self._environment
+        return self._process.poll() is None and _fixed_variables(environment) == self._environment
 
-    def run(self, words: list[str], cwd: str | None, timeout: float) -> Any:
-        """A command in the environment of this process, as `subprocess.run` gives it back."""
+    def run(
+        self, words: list[str], cwd: str | None, timeout: float, environment: Mapping[str, str]
+    ) -> Any:
+        """A command in an environment, as `subprocess.run` gives it back."""
         with tempfile.TemporaryDirectory() as folder:
             files = [Path(folder) / "out", Path(folder) / "err"]
             request = {
                 "words": words,
                 "cwd": cwd or os.getcwd(),
-                "environment": dict(os.environ),
+                "environment": dict(environment),
                 "files": [str(path) for path in files],
                 "timeout": timeout,
             }
@@ -56,10 +59,10 @@ class CommandServer:
         return subprocess.CompletedProcess(words, code, out, err)
 
 
-def _fixed_variables() -> dict[str, str]:
+def _fixed_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables that Python and libraries read when they start."""
-    prefixes = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG")
-    return {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+    prefixes = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG", "TZ", "OMP_", "OPENBLAS_")
+    return {name: value for name, value in environment.items() if name.startswith(prefixes)}
 
 
 def _command(request: dict[str, Any]) -> int:

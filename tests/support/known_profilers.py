@@ -9,7 +9,7 @@ from ncclscope.bench.libraries import find_libraries
 from ncclscope.bench.plan import Plan
 from ncclscope.bench.profilers.profiler_table import Profiler, known_profilers
 from ncclscope.bench.profilers.recording import Records
-from ncclscope.bench.profilers.trials import RankCase, Trial, TrialCase, TrialSettings
+from ncclscope.bench.profilers.trials import ProfilerTrial, RankCase, TrialCase, TrialSettings
 from ncclscope.bench.rank_placement import placement_on_this_host
 from ncclscope.bench.session import LaunchOptions
 from tests.support.paths import C_SOURCES
@@ -73,6 +73,6 @@ def made_records(
     )  # fmt: skip
 
 
-def made_trial(profiler: str, kind: str, number: int = 0, **values: object) -> Trial:
+def made_trial(profiler: str, kind: str, number: int = 0, **values: object) -> ProfilerTrial:
     """A trial with one case."""
-    return replace(Trial(profiler, kind, number, (made_case(),)), **values)  # type: ignore[arg-type]
+    return replace(ProfilerTrial(profiler, kind, number, (made_case(),)), **values)  # type: ignore[arg-type]

@@ -75,7 +75,7 @@ def _forge_datasets(below: Path) -> None:
 
 def _captures(below: Path) -> None:
     for name in _TRANSCRIPT_NAMES:
-        from_transcript(TRANSCRIPTS / name, below / name)
+        from_transcript(TRANSCRIPTS / name, below / name, "trace" if "v1" in name else "full")
     few = SyntheticSpec(processes=3, operations=20, ranks_per_node=1, killed=frozenset((1,)))
     synthetic(below / "three-nodes", few)
     synthetic(below / "samples", SyntheticSpec(processes=2, operations=20, ranks_per_node=1))

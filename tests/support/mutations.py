@@ -35,7 +35,7 @@ _TOKENS = (
 KINDS = {
     "log": 24, "meta": 20, "tally": 8, "live": 8, "arena": 8, "context": 4, "samples": 5,
     "saved model": 14, "other kinds of file": 5, "several files": 5, "dataset": 6, "archive": 2,
-    "other tools' files": 12,
+    "other tools' files": 8,
 }  # fmt: skip
 _FILES = {"context": "*.*.*/context.jsonl", "samples": "system.*.jsonl", "log": "*.*.*/log.*"}
 
@@ -265,3 +265,17 @@ def mutated_copy(whole: Path, copy: Path, kind: str, seed: int) -> list[str]:
     if whole.name.startswith(FORGED_NAME) and seed % 3:
         return [whole.name]
     return Mutator(seed).mutate(copy, kind)
+
+
+def leave_in_shared_memory(folder: Path, capture: Path, shared: Path, seed: int) -> None:
+    """Moves a process's arena to where salvage finds it, as if that process had recorded to
+    `capture`, whose path is as long as the one that it had.
+    """
+    data, number = (folder / "arena").read_bytes(), folder.name.rpartition(".")[2]
+    name = folder.name.removesuffix(number) + str(seed).zfill(len(number))[-len(number) :]
+    pattern = rb"(capture\0)[^\0]{%d}(?=\0)" % len(os.fsencode(capture))
+    data = re.sub(pattern, lambda old: old[1] + os.fsencode(capture), data, count=1)
+    data = data.replace(b"folder\0" + folder.name.encode(), b"folder\0" + name.encode(), 1)
+    (shared / name).write_bytes(data)
+    (folder / "arena").unlink()
+    folder.rename(folder.with_name(name))

@@ -100,11 +100,11 @@ def play_job(files: Sequence[Path], capture: Path, *options: str, mode: str = "f
 def ncclscope(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs the command line in a process of its own: a fork, unless it needs a fresh interpreter."""
     words = [str(argument) for argument in arguments]
-    if not set(options) - {"cwd", "timeout"}:
-        server = _command_server()
-        if server.serves():
-            cwd = options.get("cwd")
-            return server.run(words, str(cwd) if cwd else None, options.get("timeout", 120))
+    if not set(options) - {"cwd", "timeout", "env"}:
+        server, environment = _command_server(), options.get("env", os.environ)
+        if server.serves(environment):
+            cwd = str(options["cwd"]) if "cwd" in options else None
+            return server.run(words, cwd, options.get("timeout", 120), environment)
     command = [sys.executable, "-m", "ncclscope", *words]
     return subprocess.run(
         command, **{"capture_output": True, "text": True, "timeout": 120, "check": False} | options

@@ -263,6 +263,8 @@ def attempt(server: Server, fault: Fault | None) -> tuple[str, int]:
         server.use(server)
     failed = server.supervisor.failed
     wrong = server.works(server)
+    if _ends_with_terminal(server, server.errors()[printed:]):
+        server.process.wait(_ANSWER_S)
     if server.process.poll() is not None:
         server.look(0.5)
         wrong = ""  # judged by what it said
@@ -365,7 +367,7 @@ def top_screen(capture: Path, supervisor: Supervisor, program: Path, log: Path) 
         drawn, end = 0, time.monotonic() + _ANSWER_S
         while time.monotonic() < end and server.process and server.process.poll() is None:
             os.write(server.terminal, b"s")  # sorts by another column, which is drawn
-            drawn += bool(server.look(0.2))
+            drawn += b"\x1b[" in server.look(0.2)  # an echo is no drawing
             if drawn > 3:  # the first may be the end of a screen
                 return ""
         return "nothing is drawn"

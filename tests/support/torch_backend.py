@@ -71,6 +71,7 @@ class _Group(dist.ProcessGroup):
         nccl._do(name, *pointers, c.c_size_t(count), _FLOAT32, *more, self._comm, self._stream)
         return _Work(self._stream)
 
+    @torch.compiler.disable  # PyTorch's own backends are no Python that it could trace
     def allreduce(self, tensors: Any, options: Any = None) -> _Work:
         (tensor,) = tensors
         same = tensor if tensor.dtype == torch.float32 else tensor.to(torch.float32)
@@ -80,6 +81,7 @@ class _Group(dist.ProcessGroup):
             tensor.copy_(same)
         return _Work(self._stream, tensors)
 
+    @torch.compiler.disable
     def broadcast(self, tensors: Any, options: Any = None) -> _Work:
         (tensor,) = tensors
         words = _as_words(tensor)
@@ -88,6 +90,7 @@ class _Group(dist.ProcessGroup):
         tensor.copy_(_as_before(words, tensor))
         return _Work(self._stream, tensors)
 
+    @torch.compiler.disable
     def allgather(self, outputs: Any, inputs: Any, options: Any = None) -> _Work:
         words = _as_words(inputs[0])
         gathered = torch.empty(words.numel() * self.size())
@@ -97,6 +100,7 @@ class _Group(dist.ProcessGroup):
             output.copy_(_as_before(part, output))
         return _Work(self._stream, outputs)
 
+    @torch.compiler.disable
     def barrier(self, options: Any = None) -> _Work:
         one = torch.zeros(1)
         self._call("ncclAllReduce", one.data_ptr(), one.data_ptr(), 1, 0).wait()

@@ -1,5 +1,11 @@
-"""PyTorch programs of several ranks, recorded or not."""
+"""PyTorch programs of several ranks, recorded or not.
 
+Importing PyTorch takes longer than what most programs do. A server imports it once and forks for
+each rank; a rank still is a process of its own, which begins and ends as others do.
+"""
+
+import functools
+import json
 import os
 import subprocess
 import sys
@@ -40,16 +46,48 @@ def begin(backend):
 """
 
 
+_SERVER = """
+import json, os, runpy, signal, sys
+import torch, torch._dynamo, torch.nn, torch.distributed
+for line in sys.stdin:
+    ranks = []
+    for request in json.loads(line):
+        ranks.append(os.fork())
+        if not ranks[-1]:
+            signal.alarm(300)
+            os.environ.clear()
+            os.environ.update(request["environment"])
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            for place, path in enumerate(request["files"], 1):
+                os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), place)
+            sys.argv = [request["program"]]
+            runpy.run_path(request["program"], run_name="__main__")
+            sys.exit()
+    print([os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks], flush=True)
+"""
+_OF_THE_SERVER = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+@functools.cache
+def _server() -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", _SERVER],
+        env=os.environ | _OF_THE_SERVER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
 def run_torch(folder: Path, body: str, ranks: int = 2, **variables: str) -> list[str]:
     """Runs a program as several ranks and returns what each printed. `record="steps"` or
     `record="modules"` records into `folder / "capture"`.
     """
-    environment = os.environ | {
-        "WORLD_SIZE": str(ranks),
-        "STORE": str(folder / "store"),
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-    }
+    environment = (
+        os.environ
+        | _OF_THE_SERVER
+        | {
+            "WORLD_SIZE": str(ranks),
+            "STORE": str(folder / "store"),
+        }
+    )
     record = variables.pop("record", "")
     if record:
         environment |= {
@@ -61,19 +99,21 @@ def run_torch(folder: Path, body: str, ranks: int = 2, **variables: str) -> list
     program = folder / "program.py"
     program.write_text(_PRELUDE + body)
     (folder / "store").unlink(missing_ok=True)
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(program)],
-            env=environment | {"RANK": str(rank)} | variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
+    outputs = [(folder / f"out{rank}", folder / f"err{rank}") for rank in range(ranks)]
+    requests = [
+        {
+            "program": str(program),
+            "environment": environment | {"RANK": str(rank)} | variables,
+            "files": [str(path) for path in files],
+        }
+        for rank, files in enumerate(outputs)
     ]
-    outputs = []
-    for process in started:
-        out, err = process.communicate(timeout=300)
-        assert process.returncode == 0, err[-4000:]
-        outputs.append(out)
-    return outputs
+    server = _server()
+    assert server.stdin
+    assert server.stdout
+    server.stdin.write(json.dumps(requests) + "\n")
+    server.stdin.flush()
+    codes = json.loads(server.stdout.readline())
+    for code, (_, err) in zip(codes, outputs, strict=True):
+        assert code == 0, err.read_text()[-4000:]
+    return [out.read_text() for out, _ in outputs]

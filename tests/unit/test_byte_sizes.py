@@ -2,7 +2,7 @@
 
 import pytest
 
-from ncclscope.byte_sizes import size_in_bytes
+from ncclscope.byte_sizes import recorder_size_in_bytes, size_in_bytes
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,11 @@ def test_what_is_no_size(text: str) -> None:
 def test_a_fraction_is_no_whole_size() -> None:
     assert size_in_bytes("1.5M", whole=True) is None
     assert size_in_bytes("1M", whole=True) == 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [("64M", 64 << 20), ("1e3k", 1024e3), ("1.", 1), ("1T", None), ("2GiB", None)],
+)
+def test_the_recorder_understands_fewer_forms(text: str, size_bytes: float | None) -> None:
+    assert recorder_size_in_bytes(text) == size_bytes

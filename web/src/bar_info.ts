@@ -6,7 +6,11 @@ import { duration, fieldName, moment, size, wallClock } from "./text";
 import type { Field, Item, Place, Scene } from "./types";
 
 const SOURCE_NAMES: Record<string, string> = { nccl: "NCCL", ncclscope: "" };
-const FIELD_TITLES: Record<string, string> = { pTimer: "pTimer (GPU ns)" };
+const FIELD_TITLES: Record<string, string> = {
+  pTimer: "pTimer (GPU ns)",
+  global_rank: "rank",
+  rank: "rank in communicator",
+};
 const FIRST_FIELDS = [
   "duration_ns",
   "wait_ns",
@@ -14,8 +18,9 @@ const FIRST_FIELDS = [
   "size_bytes",
   "source",
   "reason",
-  "rank",
+  "global_rank",
   "communicator",
+  "rank",
 ];
 const MOST_FIELDS = 500;
 const MOST_TOOLTIP_FIELDS = 60;

@@ -21,6 +21,7 @@ export interface PageDrawing extends Drawing {
   scroll: number;
   height: number; // of the canvas
   overlay: Overlay;
+  moment?: number; // ns; where a jump led
   selection?: [number, number]; // ns
   cursor?: number; // x of the mouse on the time axis
   scales: Map<string, number>; // of line tracks, by communicator or counter
@@ -96,8 +97,18 @@ export function drawRuler(page: PageDrawing): void {
   context.rect(HEAD, 0, width, RULER);
   context.clip();
   drawTicks(page);
+  drawHitTicks(page);
   drawCursor(page);
   context.restore();
+  drawMoment(page);
+}
+
+/** Draws a line through all lanes at the time that a jump led to. */
+function drawMoment({ context, theme, view, moment, width, height }: PageDrawing): void {
+  const x = moment === undefined ? -1 : toX(view, moment);
+  if (x < 0 || x > width) return;
+  context.fillStyle = theme.accent;
+  context.fillRect(HEAD + x, 0, 1, height);
 }
 
 function drawTicks({ context, theme, view, width }: PageDrawing): void {
@@ -111,6 +122,12 @@ function drawTicks({ context, theme, view, width }: PageDrawing): void {
     const fits = x >= HEAD - 4 && x + 4 + textWidth(context, label) <= HEAD + width;
     if (fits) context.fillText(label, x + 4, RULER / 2 - 1);
   }
+}
+
+/** Draws where in time a search found something, also in lanes that are not in view. */
+function drawHitTicks({ context, theme, view, overlay }: PageDrawing): void {
+  context.fillStyle = theme.accent;
+  for (const { start_ns } of overlay.hits) context.fillRect(HEAD + toX(view, start_ns) - 1, RULER - 5, 2, 4);
 }
 
 /** Draws the time at the mouse. */

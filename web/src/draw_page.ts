@@ -3,7 +3,7 @@ import { FONT, fitCanvasText } from "./canvas_text";
 import { drawHead, drawRuler, drawSelection, HEAD, type PageDrawing, RULER } from "./draw_frame";
 import { drawStrip } from "./draw_tiles";
 import { KIND } from "./generated";
-import { isLineTrack, type Line } from "./layout";
+import { isLineTrack, type Line, showsOperations } from "./layout";
 import { drawLine } from "./line_tracks";
 import { drawOverlay } from "./overlay";
 import { bandwidth, threeDigits, tickStep } from "./text";
@@ -67,7 +67,12 @@ function drawContent(page: PageDrawing, line: Line, nextScales: Map<string, numb
   }
   for (const [strip, rows] of line.strips.entries()) {
     const y = line.y + 2 + strip * line.stripHeight;
-    drawStrip(page, { rows, kind: line.kind, y, height: line.stripHeight - 2 });
+    drawStrip(page, {
+      rows,
+      kind: showsOperations(line) ? KIND.operation : line.kind,
+      y,
+      height: line.stripHeight - 2,
+    });
   }
 }
 

@@ -4,8 +4,8 @@ import {
   KIND,
   KINDS_WITH_FUNCTION,
   KINDS_WITH_STATES,
-  MOST_LISTED,
   MOST_MARKED_BARS,
+  MOST_MATCHES,
   type Runs,
 } from "./generated";
 import { type Bars, lineOf, lowerBound, overviewOf, runsOf } from "./rasterize";
@@ -251,14 +251,17 @@ export class EmbeddedSource implements Source {
     if (!matches) return { count: 0, matches: [] };
     const hits: [operation: number, row: number, bar: number][] = [];
     for (const [number, row] of this.rows.entries()) {
-      if (!row.operation) continue;
+      const { operation } = row;
+      if (!operation) continue;
       for (let bar = 0; bar < row.start.length; bar++) {
-        if (matches(this.fieldOf(row, bar))) hits.push([row.operation[bar], number, bar]);
+        const field = this.fieldOf(row, bar);
+        if (matches((name) => (name === "operation" ? operation[bar] : field(name))))
+          hits.push([operation[bar], number, bar]);
       }
     }
     const startOf = ([, row, bar]: (typeof hits)[number]) => this.rows[row].start[bar];
     hits.sort((a, b) => startOf(a) - startOf(b) || a[0] - b[0]);
-    const listed = hits.slice(0, MOST_LISTED);
+    const listed = hits.slice(0, MOST_MATCHES);
     return { count: hits.length, matches: listed.map(([, row, bar]) => this.summary(row, bar)) };
   }
 

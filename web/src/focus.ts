@@ -6,11 +6,13 @@ import { TILE_WIDTH } from "./generated";
 import { lanesToUnfold, operationRows } from "./layout";
 import type { Page } from "./page";
 import { type PanelActions, showHighlights, showMatches, showSpan } from "./panel";
-import type { Item, Place, Target } from "./types";
+import { parseMoment } from "./search";
+import type { Item, Target } from "./types";
 import { pan, toX } from "./view";
 
 const MOST_ROWS = 2000; // of statistics
 const STEP_PIXELS = 120;
+const LEAST_PIXELS = 30; // of an instance that is brought into view
 
 export class Focus {
   private panel = byId("panel");
@@ -30,6 +32,8 @@ export class Focus {
   clear(): void {
     this.page.pinned = undefined;
     this.page.selection = undefined;
+    this.page.hits = [];
+    this.page.moment = undefined;
     this.panel.hidden = true;
     this.page.invalidate();
   }
@@ -88,16 +92,21 @@ export class Focus {
     this.pin(item);
   }
 
-  private reveal(item: Place): void {
+  /** Brings a bar into view with the bars of its instance: they show who was late. */
+  private reveal(item: Item): void {
     const { page } = this;
     const path = page.names.paths.get(item.row);
     if (path) for (const key of lanesToUnfold(page.scene, page.laneChoice, path)) page.toggleLane(key);
     page.relayout();
-    const length = Math.max(item.end_ns - item.start_ns, 1);
-    const pixels = length / page.view.nsPerPixel;
-    const x = toX(page.view, item.start_ns);
-    if (pixels < 12 || pixels > page.width || x < 0 || x + pixels > page.width)
-      page.fit(item.start_ns - length, item.end_ns + length);
+    const all = [item, ...item.instance];
+    const first = Math.min(...all.map(({ start_ns }) => start_ns));
+    const last = Math.max(...all.map(({ end_ns }) => end_ns));
+    const pixels = Math.max(last - first, 1) / page.view.nsPerPixel;
+    const isInView = toX(page.view, first) >= 0 && toX(page.view, last) <= page.width;
+    if (pixels < LEAST_PIXELS || !isInView) {
+      const room = Math.max(last - first, 1) / 4;
+      page.fit(first - room, last + room);
+    }
     const at = page.places.get(item.row);
     if (at && (at.y < page.scroll || at.y + at.height > page.scroll + page.height - RULER))
       page.scrollTo(at.y - page.height / 2);
@@ -144,12 +153,22 @@ export class Focus {
   }
 
   // ---- lists of operations ----
+  /** Jumps to a time, or lists and marks the operations that match; to the only one it goes. */
   async search(text: string): Promise<void> {
+    const ns = parseMoment(text);
+    if (ns !== undefined) {
+      this.clear();
+      this.page.jump(Math.min(ns, this.page.scene.span_ns));
+      this.page.canvas.focus();
+      return;
+    }
     const result = await this.page.response(this.page.source.find(text));
     if (!result) return;
     this.clear();
     this.open();
+    this.page.hits = result.matches;
     showMatches(this.panel, text, result, this.actions);
+    if (result.count === 1 && result.matches.length) await this.go(result.matches[0]);
   }
 
   async showHighlights(): Promise<void> {

@@ -242,17 +242,18 @@ export const MOST_MARKED_BARS = 700;
 export const LONGEST_SEARCH = 200;
 
 /** Operations that a search lists. */
-export const MOST_LISTED = 50;
+export const MOST_MATCHES = 500;
 
 /** A term of a search: key and value, or a comparison, or a word. */
 export const SEARCH_TERM =
-  "(rank|seq|comm|order|state|source|peer)[:=](\\S+)|([<>])([0-9]+(?:\\.[0-9]+)?)(\\S*)|(\\S+)";
+  "(rank|seq|comm|order|op|state|source|peer)[:=](\\S+)|([<>])([0-9]+(?:\\.[0-9]+)?)(\\S*)|(\\S+)";
 
 /** Search keys whose value is a number: field of an operation. */
 export const SEARCH_NUMBER_KEYS: Record<string, string> = {
   rank: "global_rank",
   seq: "sequence",
   order: "call_order",
+  op: "operation",
   peer: "peer",
 };
 

@@ -21,7 +21,7 @@ const KEYS: [string, string][] = [
   ["[  ]", "fold and unfold everything below the lanes"],
   ["g", "follow a running job"],
   ["t", "light or dark"],
-  ["/", "search"],
+  ["/", "search; what it finds is marked. @1.5s jumps to that time, op:42 to that operation"],
   ["Esc", "clear the pinned bar or the selected span"],
   ["?", "this"],
 ];

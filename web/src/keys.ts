@@ -45,6 +45,7 @@ export class Keys {
     const target = event.target as HTMLElement;
     if (target.tagName === "INPUT" || event.ctrlKey || event.metaKey || event.altKey) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    if (key === "Escape" && document.querySelector("dialog[open]")) return; // the browser closes it
     if ("wasd".includes(key)) {
       if (!this.held.size) this.movedAt = performance.now() - TAP_MS;
       this.held.add(key);

@@ -41,6 +41,7 @@ const THIN_STRIP = 11;
 const LINE_TRACK = 34;
 const PLAIN = 20;
 const MANY_RANKS = 16; // with more, ranks are folded at first
+const OPERATIONS_ONLY = ["host", "rank", "communicator"]; // levels whose folded lanes show nothing else
 const MOST_OVERLAID = 256; // rows in the one strip of a folded lane
 const FOLDED_LEVELS = new Set(["thread", "channel", "proxy", "machine"]); // at first
 
@@ -77,7 +78,7 @@ function trackOf(tracks: Track[], kind: string): Track | undefined {
 function foldedRows(folded: Lane, choice: LaneChoice): number[] {
   const stamped = trackOf(folded.tracks, KIND.channel);
   if (folded.level === "channel" && stamped) return stamped.rows;
-  const operationsOnly = ["host", "rank", "communicator"].includes(folded.level);
+  const operationsOnly = OPERATIONS_ONLY.includes(folded.level);
   const rows: number[] = [];
   const visit = (lane: Lane) => {
     for (const { kind, rows: ofTrack } of visibleTracks(lane, choice)) {
@@ -223,6 +224,11 @@ export function barRows(lines: Line[]): number[] {
       .filter((line) => !isLineTrack(line.kind) && line.kind !== MIXED)
       .flatMap((line) => line.strips.flat()),
   );
+}
+
+/** Whether a line shows operations, folded or not. */
+export function showsOperations(line: Line): boolean {
+  return line.kind === KIND.operation || (line.folded && OPERATIONS_ONLY.includes(line.lane.level));
 }
 
 /** Rows that hold the operations of the lines, folded or not. */

@@ -2,7 +2,7 @@
 import type { Drawing } from "./drawing";
 import type { RowPlace } from "./layout";
 import { instanceLinks, type Link, type Places, parentLink, visibleLinks } from "./links";
-import type { Item, Marks } from "./types";
+import type { Item, Marks, Place } from "./types";
 import { toX } from "./view";
 
 export interface Overlay {
@@ -10,9 +10,11 @@ export interface Overlay {
   pinned?: Item;
   hovered?: Item;
   lines: boolean;
+  hits: Place[];
 }
 
 const LEAST_STATE_BAR = 10; // pixels; states of narrower bars could not be told apart
+const HIT_ARROW = 4; // pixels
 const LEAST_ERROR = 1.5; // pixels
 
 function strokeLinks({ context, width }: Drawing, links: (Link | undefined)[]): void {
@@ -30,6 +32,7 @@ export function drawOverlay(drawing: Drawing, places: Places, overlay: Overlay):
   const { marks, pinned, hovered } = overlay;
   if (overlay.lines && marks) drawLinks(drawing, places, marks);
   if (marks) drawStates(drawing, places, marks.states);
+  drawHits(drawing, places, overlay.hits);
   if (pinned) drawFocus(drawing, places, pinned, 2);
   if (hovered) drawFocus(drawing, places, hovered, 1);
   drawing.context.globalAlpha = 1;
@@ -67,6 +70,24 @@ function drawStates({ context, theme, view, width }: Drawing, places: Places, st
     context.arc(x, at.y + 1.5, 2.4, 0, 2 * Math.PI);
     context.fill();
     context.stroke();
+  }
+}
+
+/** Draws a frame around what a search found, and an arrow above it: bars can be narrow. */
+function drawHits({ context, theme, view, width }: Drawing, places: Places, hits: Place[]): void {
+  context.globalAlpha = 1;
+  context.fillStyle = context.strokeStyle = theme.accent;
+  for (const hit of hits) {
+    const at = places.get(hit.row);
+    const x = toX(view, hit.start_ns);
+    const length = Math.max(toX(view, hit.end_ns) - x, 2);
+    if (!at || x + length < -5 || x > width + 5) continue;
+    context.strokeRect(x - 0.5, at.y - 0.5, length + 1, at.height + 1);
+    context.beginPath();
+    context.moveTo(x - HIT_ARROW, at.y - HIT_ARROW);
+    context.lineTo(x + HIT_ARROW, at.y - HIT_ARROW);
+    context.lineTo(x, at.y + 1);
+    context.fill();
   }
 }
 

@@ -7,10 +7,12 @@ import { barAt, type Hit } from "./hit";
 import { type LaneChoice, type Line, layOut, lineAt, type RowPlace, rowNames, rowPlaces } from "./layout";
 import type { Filters } from "./menu";
 import { Tiles } from "./tiles";
-import type { Item, Marks, Overview, Scene, Source } from "./types";
+import type { Item, Marks, Overview, Place, Scene, Source } from "./types";
 import { clampView, fitView, toTime, type View, zoomAt } from "./view";
 
 const BELOW_LANES = 40; // pixels that stay empty, so that the last lane can be scrolled into view
+
+const JUMP_ZOOM = 10; // a jump to a time shows a tenth of the capture or less
 
 export class Page {
   readonly canvas = byId<HTMLCanvasElement>("lanes");
@@ -29,6 +31,8 @@ export class Page {
   pinned?: Item;
   hovered?: Item;
   selection?: [number, number]; // ns, in the order of dragging
+  hits: Place[] = []; // of the last search
+  moment?: number; // ns; where the last jump led
   cursor?: number; // x of the mouse on the time axis
   overview?: Overview;
   marks?: Marks;
@@ -176,6 +180,13 @@ export class Page {
 
   fit(first: number, last: number): void {
     this.setView(fitView(first, last, this.width, first === last ? 0 : 0.2));
+  }
+
+  /** Brings a time into the middle and marks it; zooms in where that could not be seen. */
+  jump(ns: number): void {
+    const nsPerPixel = Math.min(this.view.nsPerPixel, this.scene.span_ns / JUMP_ZOOM / this.width);
+    this.moment = ns;
+    this.setView({ start: ns - (nsPerPixel * this.width) / 2, nsPerPixel });
   }
 
   fitAll(): void {

@@ -28,6 +28,7 @@ function tableRow(texts: (string | number)[], tag = "td"): HTMLElement {
   return element("tr", "", ...texts.map((text) => element(tag, "", String(text))));
 }
 
+const PAGE = 50; // operations of a search that are listed at a time
 const COLUMNS = ["comm", "function", "ops", "bytes", "median", "p99", "busbw", "wait"];
 
 function groupRow(group: Group): HTMLElement {
@@ -85,16 +86,27 @@ export function showMatches(
   { count, matches }: SearchResult,
   actions: PanelActions,
 ): void {
-  const first = count > matches.length ? `, the first ${matches.length}` : "";
-  const entries = matches.map((operation) => {
+  const first = count > matches.length ? `, the first ${matches.length} marked` : "";
+  const entry = (operation: OperationSummary) => {
     const length = operation.duration_ns >= 0 ? duration(operation.duration_ns) : "–";
     return operationButton(operation, length, () => actions.go(operation));
-  });
+  };
+  const list = element("div", "");
+  const more = button("", "list more of them", () => append());
+  const append = () => {
+    const listed = list.childElementCount;
+    list.append(...matches.slice(listed, listed + PAGE).map(entry));
+    const left = matches.length - list.childElementCount;
+    more.textContent = `${Math.min(left, PAGE)} more`;
+    more.hidden = !left;
+  };
+  append();
   panel.replaceChildren(
     toolbar(actions, false),
     element("div", "title", `${count.toLocaleString("en-US")} found${first}`),
     element("div", "times", text),
-    ...entries,
+    list,
+    more,
   );
 }
 

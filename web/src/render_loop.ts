@@ -53,7 +53,14 @@ export class RenderLoop {
       scroll: page.scroll,
       selection: page.selection,
       cursor: page.cursor,
-      overlay: { marks: page.marks, pinned: page.pinned, hovered: page.hovered, lines: page.showLines },
+      moment: page.moment,
+      overlay: {
+        marks: page.marks,
+        pinned: page.pinned,
+        hovered: page.hovered,
+        lines: page.showLines,
+        hits: page.hits,
+      },
       scales: this.scales,
     });
     for (const [name, scale] of nextScales) if (scale !== this.scales.get(name)) page.invalidate();

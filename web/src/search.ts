@@ -15,6 +15,15 @@ export type FieldOf = (name: string) => Field["value"] | undefined;
 const SIZE_UNITS = new Map(Object.entries(SEARCH_SIZE_UNITS));
 const TIME_UNITS_NS = new Map(Object.entries(SEARCH_TIME_UNITS_NS));
 
+const MOMENT = /^@\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zµμ]*)$/i;
+
+/** The time of `@1.5s` or `@250ms` in ns since the scene's first; undefined: it is no time. */
+export function parseMoment(text: string): number | undefined {
+  const [, number, unit] = text.match(MOMENT) ?? [];
+  const factor = TIME_UNITS_NS.get((unit || "s").toLowerCase());
+  return number === undefined || factor === undefined ? undefined : Number(number) * factor;
+}
+
 type Match = (field: FieldOf) => boolean;
 
 /** A function that tells whether an operation matches all terms of a search; undefined: no term. */

@@ -30,9 +30,16 @@ export class TestHooks {
     return this.page.lines;
   }
 
-  get current(): { marks?: Marks; pinned?: Item; hovered?: Item; selection?: [number, number] } {
-    const { marks, pinned, hovered, selection } = this.page;
-    return { marks, pinned, hovered, selection };
+  get current(): {
+    marks?: Marks;
+    pinned?: Item;
+    hovered?: Item;
+    selection?: [number, number];
+    hits: Place[];
+    moment?: number;
+  } {
+    const { marks, pinned, hovered, selection, hits, moment } = this.page;
+    return { marks, pinned, hovered, selection, hits, moment };
   }
 
   /** The colour codes of a row's bars in view. */

@@ -1,5 +1,14 @@
 import { describe, expect, it } from "vitest";
-import { barRows, lanesToUnfold, layOut, lineAt, operationRows, rowNames, rowPlaces } from "../src/layout";
+import {
+  barRows,
+  lanesToUnfold,
+  layOut,
+  lineAt,
+  operationRows,
+  rowNames,
+  rowPlaces,
+  showsOperations,
+} from "../src/layout";
 import { inventory } from "../src/menu";
 import type { Lane } from "../src/types";
 import { ALL, lane, scene } from "./scenes";
@@ -19,6 +28,11 @@ describe("layout", () => {
     expect(lines[1].strips).toEqual([[0, 2], [1]]); // init in the first strip
     expect(height).toBe(lines[lines.length - 1].y + lines[lines.length - 1].height);
     for (let n = 1; n < lines.length; n++) expect(lines[n].y).toBe(lines[n - 1].y + lines[n - 1].height);
+  });
+  it("knows that a folded communicator shows operations, and a folded thread does not", () => {
+    const { lines } = layOut(scene(2), { ...ALL, toggledLanes: new Set(["r0/c0"]) });
+    expect(lines.filter(showsOperations).map((line) => line.title)).toEqual(["r0", "r1"]);
+    expect(lines.find((line) => line.title === "r0")?.folded).toBe(true);
   });
   it("unfolds what a row needs, hides kinds, and filters ranks and communicators", () => {
     const given = scene(2);

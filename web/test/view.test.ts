@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { decodeAddress, encodeAddress } from "../src/address";
+import { parseMoment } from "../src/search";
 import { clampView, fitView, pan, toTime, toX, zoomAt, zoomOf } from "../src/view";
 
 describe("view", () => {
@@ -15,6 +16,13 @@ describe("view", () => {
     expect(toX(view, 2000)).toBeCloseTo(500);
     expect(clampView(pan(view, 1e9), 3000, 500).start).toBeLessThan(3000);
     expect(toTime(clampView(pan(view, -1e9), 3000, 500), 500)).toBeGreaterThan(0);
+  });
+  it("reads the time of a jump", () => {
+    expect(parseMoment("@1.5s")).toBe(1.5e9);
+    expect(parseMoment("@ 250ms")).toBe(250e6);
+    expect(parseMoment("@3")).toBe(3e9);
+    expect(parseMoment("@3 parsecs")).toBeUndefined();
+    expect(parseMoment("allreduce")).toBeUndefined();
   });
   it("has tiles at most as coarse as the view", () => {
     expect(zoomOf({ start: 0, nsPerPixel: 1 })).toBe(0);

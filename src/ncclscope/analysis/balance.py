@@ -30,8 +30,8 @@ class FunctionBalance:
 def balances(run: Run, least_ranks: int) -> tuple[FunctionBalance, ...]:
     """By communicator of at least so many ranks, and function."""
     operations = run.operations
-    known = (operations["size_bytes"] != NONE) & (operations["global_rank"] != NONE)
-    return _balances(run, least_ranks, np.flatnonzero(run.current & known))
+    is_counted = (operations["size_bytes"] != NONE) & (operations["global_rank"] != NONE)
+    return _balances(run, least_ranks, np.flatnonzero(run.current & is_counted))
 
 
 def module_balances(run: Run, least_ranks: int) -> tuple[FunctionBalance, ...]:
@@ -41,8 +41,8 @@ def module_balances(run: Run, least_ranks: int) -> tuple[FunctionBalance, ...]:
     if not run.model.has_context:
         return ()
     operations, modules = run.operations, np.asarray(run.operations["module"])
-    known = (operations["size_bytes"] != NONE) & (operations["global_rank"] != NONE)
-    rows = np.flatnonzero(run.current & known & (modules != NONE))
+    is_counted = (operations["size_bytes"] != NONE) & (operations["global_rank"] != NONE)
+    rows = np.flatnonzero(run.current & is_counted & (modules != NONE))
     per_module: list[FunctionBalance] = []
     numbers, place = np.unique(modules[rows], return_inverse=True)
     for module, own in zip(numbers.tolist(), rows_by_place(place, len(numbers)), strict=True):

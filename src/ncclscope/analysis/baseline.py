@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope.errors import UsageError
+from ncclscope.json_answers import version_of
 from ncclscope.regular_files import read_bytes
 
 FORM, FORM_VERSION = "ncclscope-bench", 1
@@ -67,7 +68,7 @@ def read_baseline(path: Path) -> Baseline:
 
 # ---- ncclscope bench ----
 def _of_bench(path: Path, document: dict[str, Any]) -> Baseline:
-    version = document.get("form_version")
+    version = version_of(document)
     if version != FORM_VERSION:
         message = f"cannot read {path}: form {version} is not the one this release knows"
         raise UsageError(message, _HINT)

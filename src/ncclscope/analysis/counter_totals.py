@@ -61,7 +61,7 @@ class CounterKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class SourceTimes:
     """Times of operations from one source."""
 
     count: int
@@ -85,7 +85,7 @@ class CounterTotals:
     counters: list[int] = field(default_factory=list)  # rows of `counters` with times by events
     sources: Counter[str] = field(default_factory=Counter)
     untimed: Counter[str] = field(default_factory=Counter)
-    times: dict[str, Times] = field(default_factory=dict)
+    times: dict[str, SourceTimes] = field(default_factory=dict)
 
     @property
     def mean_bytes(self) -> float:
@@ -283,7 +283,7 @@ def _add_events(total: CounterTotals, rows: list[_Row], event_source: _EventSour
         total.counters.append(row["counter"])
     count, sum_ns = total.sampled["event_count"], total.sampled["event_sum_ns"]
     source = event_source(sum_ns / count, 2 * total.sampled["event_shared"] > count)
-    total.times[source] = Times(
+    total.times[source] = SourceTimes(
         count,
         sum_ns,
         min(row["event_min_ns"] for row in timed),
@@ -330,4 +330,4 @@ def _add_times(
     )
     total.sources[source] = count
     histogram = histograms.of(row["counter"], timed_by)
-    total.times[source] = Times(count, sum_ns, least_ns, most_ns, histogram)
+    total.times[source] = SourceTimes(count, sum_ns, least_ns, most_ns, histogram)

@@ -15,7 +15,7 @@ _IN_FLIGHT = STATES.index("in flight")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RankCall:
     """What one rank called."""
 
     function: str
@@ -28,7 +28,7 @@ class Call:
 class Side:
     """Ranks that called the same."""
 
-    call: Call
+    call: RankCall
     ranks: tuple[int, ...]  # global, in order
 
 
@@ -84,10 +84,10 @@ def _with_different_roots(run: Run) -> Ints:
     return np.asarray(number[differ])
 
 
-def _call(run: Run, row: int) -> Call:
+def _call(run: Run, row: int) -> RankCall:
     operations = run.operations
     function = run.word("function", int(operations["function"][row]))
-    return Call(
+    return RankCall(
         function,
         int(operations["size_bytes"][row]),
         run.word("datatype", int(operations["datatype"][row])),
@@ -113,7 +113,9 @@ def _divergence(run: Run, communicator: int, instance: int, times: int) -> Diver
     return Divergence(communicator, order + 1, times, kind, sides, in_flight)
 
 
-def _kind(run: Run, communicator: int, order: int, usual: Call, odd: Call, odd_rank: int) -> str:
+def _kind(
+    run: Run, communicator: int, order: int, usual: RankCall, odd: RankCall, odd_rank: int
+) -> str:
     """In what two calls differ; `order` where both sides make the other's call a little later."""
     operations = run.operations
     near = (operations["communicator"] == communicator) & run.collective

@@ -16,7 +16,7 @@ from ncclscope.analysis.measures import (
     Durations,
 )
 from ncclscope.analysis.query import Row, rows, sql_text
-from ncclscope.analysis.sampled_groups import Sample
+from ncclscope.analysis.sampled_groups import GroupSample
 from ncclscope.analysis.selection import DEFAULT_BY, KEYS
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_bytes
 
@@ -58,7 +58,9 @@ class Group:
     inferred: bool
     calls_counted: int | None = None  # by counters, where not all calls are on record
     size_is_class: bool = False  # the size is a power of two, and stands for sizes up to the next
-    sample: Sample | None = None  # its times come from a sample: intervals of the numbers above
+    sample: GroupSample | None = (
+        None  # its times come from a sample: intervals of the numbers above
+    )
 
 
 @dataclass(slots=True)

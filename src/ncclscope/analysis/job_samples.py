@@ -163,8 +163,8 @@ class JobSamples:
     def _with_wait(self) -> Bools:
         """Collectives whose waiting is known."""
         operations = self.run.operations
-        known = (operations["wait_ns"] != NONE) & (operations["form"] == COLLECTIVE)
-        return np.asarray(self.run.current & known)
+        waited = (operations["wait_ns"] != NONE) & (operations["form"] == COLLECTIVE)
+        return np.asarray(self.run.current & waited)
 
 
 def _level(levels: Ints) -> int:

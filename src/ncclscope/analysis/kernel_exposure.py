@@ -98,7 +98,7 @@ def kernel_exposure(model: Model, traces: Sequence[KernelTrace]) -> KernelExposu
         return None
     steps, parts = list[StepExposure](), _Parts(model)
     for own in joined:
-        gpu = _Gpu(own)
+        gpu = _GpuActivity(own)
         for step in _steps(model, own, gpu):
             steps.append(step)
             parts.add(own, gpu, step)
@@ -135,7 +135,7 @@ class _Cover:
         return int(last - first)
 
 
-class _Gpu:
+class _GpuActivity:
     """What ran when, in one trace."""
 
     def __init__(self, own: JoinedTrace) -> None:
@@ -147,7 +147,7 @@ class _Gpu:
         self.all = _Cover(own.start_ns, own.end_ns)
 
 
-def _steps(model: Model, own: JoinedTrace, gpu: _Gpu) -> Iterator[StepExposure]:
+def _steps(model: Model, own: JoinedTrace, gpu: _GpuActivity) -> Iterator[StepExposure]:
     numbers, starts, ends = _host_steps(model, own)
     if not len(numbers):
         return
@@ -208,7 +208,7 @@ class _Parts:
         self._model = model
         self._sums: dict[tuple[str, int], Floats] = {}  # kernels, time, exposed time
 
-    def add(self, own: JoinedTrace, gpu: _Gpu, step: StepExposure) -> None:
+    def add(self, own: JoinedTrace, gpu: _GpuActivity, step: StepExposure) -> None:
         """Adds one step of one trace."""
         in_step = (own.start_ns < step.end_ns) & (own.end_ns > step.start_ns) & own.nccl
         places = np.flatnonzero(in_step)
@@ -220,7 +220,13 @@ class _Parts:
                 self._add(sort, value, own, gpu, step, places[values == value])
 
     def _add(
-        self, sort: str, value: int, own: JoinedTrace, gpu: _Gpu, step: StepExposure, places: Ints
+        self,
+        sort: str,
+        value: int,
+        own: JoinedTrace,
+        gpu: _GpuActivity,
+        step: StepExposure,
+        places: Ints,
     ) -> None:
         start = np.maximum(own.start_ns[places], step.start_ns)
         cover = _Cover(start, np.minimum(own.end_ns[places], step.end_ns))

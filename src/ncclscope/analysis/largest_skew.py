@@ -14,7 +14,7 @@ _START_UP = 0.1  # of the instances: their ranks come from loading and compiling
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SkewStretch:
     """Operations of some ranks in a stretch of time."""
 
     began_ns: int
@@ -26,7 +26,7 @@ class Stretch:
 
 def stretch_of_largest_skew(
     model: Model, selection: Selection, most_ranks: int, most_rows: int
-) -> Stretch | None:
+) -> SkewStretch | None:
     """The stretch, four times as long as the skew; None where no collective was compared."""
     operations, instances = model.tables["operations"], model.tables["instances"]
     skew = np.asarray(instances["skew_ns"], np.int64).copy()
@@ -52,7 +52,7 @@ def stretch_of_largest_skew(
     shown = selected & (start != NONE) & (end != NONE) & (start < ended) & (end > began)
     rows = np.flatnonzero(shown & np.isin(operations["global_rank"], ranks))
     rows = rows[np.argsort(start[rows], kind="stable")][:most_rows]
-    return Stretch(began, ended, tuple(ranks.tolist()), rows, late if late != NONE else None)
+    return SkewStretch(began, ended, tuple(ranks.tolist()), rows, late if late != NONE else None)
 
 
 def _ranks_around(ranks: Ints, late: int, most: int) -> Ints:

@@ -37,7 +37,7 @@ class AlgorithmChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Launches:
+class LaunchDelays:
     """Collectives by the time from call to launch."""
 
     operations: int
@@ -84,10 +84,10 @@ def small_messages(run: Run, below_bytes: int) -> SmallMessages | None:
 def algorithm_choices(run: Run) -> tuple[AlgorithmChoice, ...]:
     """Functions and sizes with several algorithms: the slowest against the fastest."""
     operations, table = run.operations, run.model.tables["communicators"]
-    known = (operations["wire_ns"] > 0) & (operations["size_bytes"] > 0)
+    is_measured = (operations["wire_ns"] > 0) & (operations["size_bytes"] > 0)
     for name in ("algorithm", "protocol", "communicator"):
-        known &= operations[name] != NONE
-    rows = np.flatnonzero(run.collective & known)
+        is_measured &= operations[name] != NONE
+    rows = np.flatnonzero(run.collective & is_measured)
     if not len(rows):
         return ()
     communicator = run.column("communicator", rows)
@@ -127,7 +127,7 @@ def _choice(
     )
 
 
-def launches(run: Run) -> Launches | None:
+def launches(run: Run) -> LaunchDelays | None:
     """Collectives with times of call, launch and kernel; None where there are none."""
     operations = run.operations
     known = run.collective & (operations["launch_end_ns"] != NONE) & (operations["call_ns"] != NONE)
@@ -137,7 +137,7 @@ def launches(run: Run) -> Launches | None:
         return None
     launch = (run.column("launch_end_ns", rows) - run.column("call_ns", rows)).astype(np.float64)
     ranks = max(len(np.unique(operations["global_rank"][rows])), 1)
-    return Launches(
+    return LaunchDelays(
         len(rows),
         float(np.mean(launch > _wire_or_duration(run, rows))),
         float(launch.sum()) / ranks / run.span_ns,

@@ -54,9 +54,9 @@ def proxy_step_transfers(run: Run) -> Transfers | None:
         return None
     parts = []
     for columns in details_of(run.model, "proxy_steps"):
-        known = (columns["form"] == SEND) & (columns["operation"] != NONE)
-        known &= (columns["end_ns"] != NONE) & (columns["network_since_ns"] != NONE)
-        rows = np.flatnonzero(known & (columns["peer"] != NONE))
+        is_send = (columns["form"] == SEND) & (columns["operation"] != NONE)
+        is_send &= (columns["end_ns"] != NONE) & (columns["network_since_ns"] != NONE)
+        rows = np.flatnonzero(is_send & (columns["peer"] != NONE))
         if len(rows):
             parts.append({n: np.asarray(v)[rows].astype(np.int64) for n, v in columns.items()})
     if not parts:

@@ -22,7 +22,7 @@ class RankRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class ArrivalCoverage:
     """How well last arrivers are known."""
 
     compared: int  # instances with times of all their ranks on one clock
@@ -62,11 +62,11 @@ def _by_origin(row: RankRow) -> tuple[int, int, int]:
     return -own, -caused, -1 if row.rank is None else row.rank
 
 
-def arrivals(connection: duckdb.DuckDBPyConnection) -> Arrivals:
+def arrivals(connection: duckdb.DuckDBPyConnection) -> ArrivalCoverage:
     """How well last arrivers are known, over all communicators."""
     table = rows(connection, "arrival_coverage")
     errors = [row[4] for row in table if row[4] is not None]
-    return Arrivals(
+    return ArrivalCoverage(
         sum(row[1] for row in table), sum(row[2] for row in table), max(errors, default=None)
     )
 

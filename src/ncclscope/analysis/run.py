@@ -38,8 +38,8 @@ class Run:
     @cached_property
     def timed(self) -> Bools:
         """Operations with a start and an end."""
-        known = (self.operations["start_ns"] != NONE) & (self.operations["end_ns"] != NONE)
-        return np.asarray(known & self.current)
+        has_times = (self.operations["start_ns"] != NONE) & (self.operations["end_ns"] != NONE)
+        return np.asarray(has_times & self.current)
 
     @cached_property
     def collective(self) -> Bools:
@@ -106,12 +106,13 @@ class Run:
 
     @cached_property
     def node_of(self) -> Ints:
-        """Rows of nodes by global rank, NONE where there is none. The last place stands for the
-        rank NONE.
+        """Rows of nodes by global rank, NONE where there is none, also of ranks that are members of
+        nothing in a damaged capture. The last place stands for the rank NONE.
         """
         members = self._members
         ranks = np.asarray(members["global_rank"], np.int64)
-        nodes = np.full(int(ranks.max(initial=-1)) + 2, NONE, np.int64)
+        most = max(ranks.max(initial=-1), self.operations["global_rank"].max(initial=-1))
+        nodes = np.full(int(most) + 2, NONE, np.int64)
         nodes[ranks] = members["node"]
         nodes[-1] = NONE
         return nodes

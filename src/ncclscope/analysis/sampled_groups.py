@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class GroupSample:
     """What the timed operations of a group say about all of them."""
 
     timed: int
@@ -68,7 +68,7 @@ class SampledStrata:
         """The time of those strata together."""
         return total_of(self.strata, self.totals, rows)
 
-    def sample(self, rows: Ints, run_ns: float = 0.0) -> Sample | None:
+    def sample(self, rows: Ints, run_ns: float = 0.0) -> GroupSample | None:
         """What is known of those strata together; None where nothing of them was timed. `run_ns`:
         what their time is a share of.
         """
@@ -83,7 +83,7 @@ class SampledStrata:
         exact = rows[self.exact[rows]]
         exact_total = self.total_ns(exact) if len(exact) else None
         moved, bus = float(self.bytes[exact].sum()), float(self.bus_bytes[exact].sum())
-        return Sample(
+        return GroupSample(
             timed=timed,
             operations=int(self.strata.population[rows].sum()),
             total_ns=total,
@@ -100,7 +100,7 @@ def _at_most_all(share: Estimate) -> Estimate:
     return Estimate(min(share.value, 1.0), low, high)
 
 
-def with_sample(group: "Group", sample: Sample | None) -> "Group":
+def with_sample(group: "Group", sample: GroupSample | None) -> "Group":
     """The group with numbers for all its operations in place of sums over the timed ones."""
     if sample is None or group.durations is None or sample.timed == sample.operations:
         return group
@@ -121,7 +121,7 @@ def _value(estimate: Estimate | None) -> float | None:
     return None if estimate is None else estimate.value
 
 
-def _durations(durations: Durations, sample: Sample) -> Durations:
+def _durations(durations: Durations, sample: GroupSample) -> Durations:
     """Shortest and longest stay those of the timed operations."""
     if durations.grade != GRADES[0]:
         return durations

@@ -8,7 +8,7 @@ import numpy as np
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.measures import EXACT_SOURCES, GRADE_OF, bus_factors
 from ncclscope.analysis.query import Row
-from ncclscope.analysis.sampled_groups import Sample, SampledStrata, with_sample
+from ncclscope.analysis.sampled_groups import GroupSample, SampledStrata, with_sample
 from ncclscope.analysis.sampling import (
     FEWEST_VALUES,
     Estimate,
@@ -84,7 +84,7 @@ class SampledOperations:
     def _total_ns(self, strata: Ints | None) -> int:
         return 0 if strata is None else round(self.strata.total_ns(strata).value)
 
-    def sample(self, model: Model, strata: Ints, run_ns: float) -> Sample | None:
+    def sample(self, model: Model, strata: Ints, run_ns: float) -> GroupSample | None:
         """What is known of those strata together."""
         sample = self.strata.sample(strata, run_ns)
         if sample is None:
@@ -116,11 +116,11 @@ def _wire_bandwidth(model: Model, rows: Ints, weight: Floats) -> Estimate | None
     """Bus bandwidth after the last arrival, over operations that count for bandwidth."""
     wire, size = _column(model, "wire_ns", rows), _column(model, "size_bytes", rows)
     source = np.asarray(model.tables["operations"]["source"])[rows]
-    known = (wire != NONE) & (size != NONE) & _IS_EXACT[source]
-    moved = (size * bus_factors(model, rows))[known]
-    if not known.any() or np.isnan(moved).any():
+    is_exact = (wire != NONE) & (size != NONE) & _IS_EXACT[source]
+    moved = (size * bus_factors(model, rows))[is_exact]
+    if not is_exact.any() or np.isnan(moved).any():
         return None
-    time_of_a_byte = ratio_of_sums(wire[known], moved, weight[known])
+    time_of_a_byte = ratio_of_sums(wire[is_exact], moved, weight[is_exact])
     return time_of_a_byte.rate(1.0) if time_of_a_byte else None
 
 

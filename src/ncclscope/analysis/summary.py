@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ncclscope.analysis.groups import Group, GroupSums, Key, merge
 from ncclscope.analysis.kernel_exposure import KernelExposure
-from ncclscope.analysis.ranks import Arrivals, RankRow, TrafficRow
+from ncclscope.analysis.ranks import ArrivalCoverage, RankRow, TrafficRow
 from ncclscope.analysis.training_steps import StepSummary
 from ncclscope.analysis.waiting.origins import WaitingAccount
 from ncclscope.analysis.waiting.path_parts import PathPart
@@ -111,7 +111,7 @@ class Summary:
     ranks: tuple[RankRow, ...] | None
     waiting: WaitingAccount | None  # where waiting began; None where it cannot be seen
     path: tuple[PathPart, ...]  # what the critical path runs through
-    arrivals: Arrivals | None
+    arrivals: ArrivalCoverage | None
     traffic: tuple[TrafficRow, ...] | None
     notes: tuple[str, ...]
     # Of captures with a training context.

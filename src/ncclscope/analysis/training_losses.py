@@ -110,9 +110,9 @@ def starved_share(model: Model, steps: StepSummary) -> float:
     """
     operations = model.tables["operations"]
     step = np.asarray(operations["step"]).astype(np.int64)
-    known = (step > steps.first) & (np.asarray(operations["start_ns"]) != NONE)
-    known &= np.asarray(operations["launch_end_ns"]) != NONE
-    rows = np.flatnonzero(known)
+    in_later_steps = (step > steps.first) & (np.asarray(operations["start_ns"]) != NONE)
+    in_later_steps &= np.asarray(operations["launch_end_ns"]) != NONE
+    rows = np.flatnonzero(in_later_steps)
     if not len(rows):
         return 1.0
     key = np.asarray(operations["process"])[rows].astype(np.int64) << 32 | step[rows]

@@ -25,7 +25,7 @@ def positions_of(among: Ints, keys: Ints) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Children:
+class ChildEvents:
     """Events by their keys, with the keys of their parents."""
 
     keys: Ints
@@ -39,7 +39,7 @@ class Children:
         )
 
 
-def sibling_before(among: Children, others: Children) -> Ints:
+def sibling_before(among: ChildEvents, others: ChildEvents) -> Ints:
     """For each of `others` the place of the last event of `among` before it, where both are of one
     stream, parent and communicator; NONE elsewhere. `among` is in the order of keys.
     """

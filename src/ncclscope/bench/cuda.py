@@ -19,7 +19,7 @@ _SEMAPHORE_BYTES = 64  # more than any sem_t
 
 
 @dataclass(frozen=True)
-class Replay:
+class CapturedGraph:
     """A CUDA graph of captured calls."""
 
     launch: Callable[[], None]
@@ -156,7 +156,7 @@ class Cuda:
         """Ends one `hold`."""
         self._libc.sem_post(self._semaphore)
 
-    def capture_graph(self, call: Callable[[], None]) -> Replay:
+    def capture_graph(self, call: Callable[[], None]) -> CapturedGraph:
         """A CUDA graph of what `call` puts into the stream."""
         graph, executable = c_void_p(), c_void_p()
         self.call("cudaStreamBeginCapture", self.stream, c_int(_THREAD_LOCAL))
@@ -170,7 +170,7 @@ class Cuda:
             if code:
                 self.check(code, "cudaGraphLaunch")
 
-        return Replay(replay, lambda: self._release(executable, graph))
+        return CapturedGraph(replay, lambda: self._release(executable, graph))
 
     def _release(self, executable: c_void_p, graph: c_void_p) -> None:
         self.call("cudaGraphExecDestroy", executable)

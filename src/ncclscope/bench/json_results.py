@@ -95,12 +95,12 @@ def as_json(run: BenchRun) -> dict[str, Any]:
     session = run.session
     return {
         "form": FORM,
-        "form_version": FORM_VERSION,
+        "version": FORM_VERSION,
         "ncclscope": __version__,
         "simulated": bool(session.simulation),
         **({"simulation": f"{SIMULATED} ({session.simulation})"} if session.simulation else {}),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(run.started)),
-        "seconds": round(run.ended - run.started, 3),
+        "span_ns": round((run.ended - run.started) * 1e9),
         "nccl": text_of(release_of_code(session.nccl)),
         "cuda": session.cuda,
         "ranks": session.ranks,

@@ -54,7 +54,7 @@ def decode(buffer: bytearray) -> Message | None:
     return Message(fields, data)
 
 
-class Connection:
+class RankConnection:
     """A rank's end of the connection."""
 
     def __init__(self, connection: socket.socket) -> None:

@@ -12,7 +12,7 @@ from ncclscope.bench.results import Result, Session, time_statistics
 from ncclscope.bench.table import SIMULATED
 from ncclscope.humanize import duration, plural, printable
 from ncclscope.report.html import page
-from ncclscope.report.plots import Series, dots
+from ncclscope.report.plots import PlotSeries, dots
 from ncclscope.report.units import microseconds, size, sparkline
 
 _BINS = 60
@@ -171,7 +171,7 @@ def html(results: Sequence[Result], session: Session) -> str:
         if result.busbw_gbs is not None:
             name = f"{result.case.spec.title} {result.case.place}, {result.case.ranks} ranks"
             lines.setdefault(name, []).append((float(result.size_bytes), result.busbw_gbs))
-    series = [Series(name, tuple(points)) for name, points in lines.items()]
+    series = [PlotSeries(name, tuple(points)) for name, points in lines.items()]
     warning = f'<p class="warning">{escape(SIMULATED)}</p>' if session.simulation else ""
     hosts = sorted({device.host for device in session.devices})
     names = ", ".join(sorted({device.name for device in session.devices if device.name}))

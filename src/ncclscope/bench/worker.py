@@ -30,7 +30,7 @@ from ncclscope.bench.measure import (
     Stopwatch,
     no_garbage_collection,
 )
-from ncclscope.bench.messages import Connection, Message, MessageError
+from ncclscope.bench.messages import Message, MessageError, RankConnection
 from ncclscope.bench.nccl import Nccl
 from ncclscope.bench.operations import OPERATIONS
 from ncclscope.bench.plan import Case, Plan, cases, plan_from_json
@@ -73,13 +73,13 @@ def watch(connection: socket.socket, leaving: threading.Event) -> None:
         os._exit(STOPPED)
 
 
-def connect(config: RankConfig) -> Connection:
+def connect(config: RankConfig) -> RankConnection:
     """A connection to the coordinator, which may not have started yet."""
     until = time.monotonic() + config.timeout_s
     address = (config.host, config.port)
     while True:
         try:
-            return Connection(socket.create_connection(address, config.timeout_s))
+            return RankConnection(socket.create_connection(address, config.timeout_s))
         except OSError as error:
             if time.monotonic() > until:
                 raise NcclscopeError(
@@ -94,7 +94,7 @@ class BenchRank:
     """This process's rank."""
 
     def __init__(
-        self, config: RankConfig, connection: Connection, leaving: threading.Event
+        self, config: RankConfig, connection: RankConnection, leaving: threading.Event
     ) -> None:
         self._config, self._connection, self._leaving = config, connection, leaving
         fields = {"rank": config.rank, "token": config.token, "who": config.who}
@@ -353,7 +353,7 @@ def main(text: str) -> int:
     return 0
 
 
-def _report_failure(connection: Connection, config: RankConfig, text: str) -> None:
+def _report_failure(connection: RankConnection, config: RankConfig, text: str) -> None:
     fields = {"rank": config.rank, "token": config.token, "who": config.who, "failed": text}
     try:
         connection.send(Message(fields))

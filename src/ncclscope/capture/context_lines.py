@@ -14,6 +14,7 @@ from ncclscope.humanize import printable
 from ncclscope.regular_files import open_binary
 
 FILE = "context.jsonl"
+_LARGEST = 1 << 62  # as a saved model can have it
 _MOST_BYTES, _MOST_LINES, _LONGEST_TEXT = 8 << 20, 4096, 200
 _KERNEL_FILE, _MOST_STEPS = re.compile(r"kernels\.\d{1,6}\.json"), 1000
 _MOST_RANKS, _MOST_BUCKETS, _MOST_PARAMETERS = 1 << 20, 4096, 1 << 16
@@ -108,7 +109,7 @@ def _text(value: object) -> str:
 
 def _number(record: dict[str, Any], name: str, otherwise: int) -> int:
     value = record.get(name, otherwise)
-    fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
+    fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
     return value if fits else otherwise
 
 

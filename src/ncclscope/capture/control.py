@@ -4,9 +4,9 @@ Every process reads it twice a second. It is replaced as a whole and has a seria
 request is carried out once.
 """
 
-import os
 from pathlib import Path
 
+from ncclscope.private_directory import write_private_text
 from ncclscope.regular_files import read_bytes
 
 
@@ -23,8 +23,5 @@ def request(capture: Path, *lines: str) -> int:
     """Writes a request to the processes of a capture; returns its serial number."""
     path = capture / "control"
     serial = _serial(path) + 1
-    new = path.with_name(f"control.{os.getpid()}")
-    new.write_text("\n".join([f"serial {serial}", *lines, ""]))
-    new.chmod(0o600)
-    new.replace(path)
+    write_private_text(path, "\n".join([f"serial {serial}", *lines, ""]))
     return serial

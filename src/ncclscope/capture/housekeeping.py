@@ -1,4 +1,4 @@
-"""Captures as directories: their process folders, size, owner, age, and whether they still grow.
+"""Captures as directories: their process folders, size, owner, age, and when silence means the end.
 
 Standard library only: housekeeping runs on login nodes and in epilogs.
 """

@@ -130,8 +130,8 @@ def _join_arena(log: SlotLog, chunks: tuple[Chunk, ...]) -> SlotLog:
         if first < len(slots):
             run = slots[first:]
             extra.append(run.copy())
-            one = (int(keys[first]), len(run), row, chunk.tid)
-            blocks.append(Blocks(*(np.array([value], np.int64) for value in one)))
+            block = (int(keys[first]), len(run), row, chunk.tid)
+            blocks.append(Blocks(*(np.array([value], np.int64) for value in block)))
             row += len(run)
     return SlotLog([*log.segments, *extra], merge_blocks(blocks), log.damage)
 

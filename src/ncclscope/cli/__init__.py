@@ -1,14 +1,12 @@
 """The command line. In: words. Out: an exit code; one module per verb."""
 
 import argparse
-import difflib
 import errno
 import importlib
 import keyword
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from ncclscope._version import __version__
 from ncclscope.cli.examples import EXAMPLES
@@ -17,10 +15,14 @@ from ncclscope.documentation import page
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable
 
+TYPE_CHECKING = False  # not typing's: see ncclscope/__init__.py
+if TYPE_CHECKING:
+    from typing import Any
+
 # Verbs and their summaries. The module of a verb is cli.<verb>; it has run(arguments), which gives
 # the exit code. add_arguments(parser) is in the same module, or in cli.arguments.<verb> if run
-# needs numpy: `--help` must not wait for that. If preprocess_argv(words) is next to it, it changes
-# the words of the command line before they are parsed.
+# needs more than that: `--help` must not wait for it. If preprocess_argv(words) is next to it, it
+# changes the words of the command line before they are parsed.
 COMMANDS = {
     "run": "run a command and record every NCCL call",
     "report": "summarize a capture: times, bandwidth and waiting, by group",
@@ -81,8 +83,22 @@ _OUT_OF_MEMORY = (
 )
 
 
+def _columns() -> int:
+    """How wide help is, as shutil.get_terminal_size would say."""
+    wanted = os.environ.get("COLUMNS", "")
+    if wanted.isdecimal() and int(wanted) > 0:
+        return int(wanted)
+    try:
+        return os.get_terminal_size(1).columns or 80
+    except OSError:
+        return 80
+
+
 class _Formatter(argparse.HelpFormatter):
     """As argparse's own, but examples keep their lines, and paths and addresses stay in one."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)  # given: argparse would import shutil
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         import textwrap  # late: `run` sits in front of every rank
@@ -121,11 +137,11 @@ def _module_name(verb: str) -> str:
     return verb.replace("-", "_") + ("_" if keyword.iskeyword(verb) else "")
 
 
-def _module(verb: str) -> Any:
+def _module(verb: str) -> "Any":
     return importlib.import_module(f"{__name__}.{_module_name(verb)}")
 
 
-def arguments_module(verb: str) -> Any:
+def arguments_module(verb: str) -> "Any":
     """The module that has a verb's add_arguments."""
     name = f"{__name__}.arguments.{_module_name(verb)}"
     try:
@@ -180,6 +196,13 @@ def _parsers(
     return parser, chosen
 
 
+def _similar(word: str, words: Iterable[str]) -> str:
+    """The word that is meant, "" if none is close."""
+    import difflib  # late: only mistakes need it
+
+    return "".join(difflib.get_close_matches(word, list(words), 1))
+
+
 def _parse(words: list[str]) -> argparse.Namespace:
     """The arguments of a verb. What is wrong is answered by the verb's own usage, and exits."""
     verb = next((word for word in words if not word.startswith("-")), None)
@@ -187,8 +210,8 @@ def _parse(words: list[str]) -> argparse.Namespace:
         others = [word for word in words if word != "help" and not word.startswith("-")][:1]
         words, verb = [*others, "--help"], others[0] if others else None
     if verb is not None and verb not in COMMANDS:
-        similar = difflib.get_close_matches(verb, COMMANDS, 1)
-        hint = f"Did you mean `ncclscope {similar[0]}`?" if similar else "See `ncclscope --help`"
+        similar = _similar(verb, COMMANDS)
+        hint = f"Did you mean `ncclscope {similar}`?" if similar else "See `ncclscope --help`"
         raise UsageError(f"there is no verb {verb}", hint)
     parser, chosen = _parsers(verb, all_verbs=verb is None or words[0] != verb)
     if not words:
@@ -199,8 +222,8 @@ def _parse(words: list[str]) -> argparse.Namespace:
     arguments, unknown = parser.parse_known_args(words)
     if unknown and chosen is not None:
         options = [option for action in chosen._actions for option in action.option_strings]
-        similar = difflib.get_close_matches(unknown[0].partition("=")[0], options, 1)
-        hint = f" (did you mean {similar[0]}?)" if similar else ""
+        similar = _similar(unknown[0].partition("=")[0], options)
+        hint = f" (did you mean {similar}?)" if similar else ""
         chosen.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     return arguments
 

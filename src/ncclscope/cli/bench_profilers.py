@@ -18,47 +18,7 @@ if TYPE_CHECKING:  # `bench --help` takes the options from here, and does withou
     from ncclscope.bench.session import LaunchOptions
     from ncclscope.bench.training.files import TrainingRun
 
-_DEFAULT_ROUNDS = 3
 _WIDEST = 200
-
-
-def add_profiler_arguments(group: "argparse._ArgumentGroup") -> None:
-    """Adds the options that compare profilers."""
-    group.add_argument(
-        "--compare-profilers", action="store_true",
-        help="measure below each profiler: calls recorded, times reported, cost, and what a "
-        "SIGKILL takes",
-    )  # fmt: skip
-    group.add_argument(
-        "--profiler", action="append", default=[], metavar="NAME[=PATH.so][,ENV=VALUE…]",
-        help="compare this one; may be repeated (default: all that are installed); list: show them",
-    )  # fmt: skip
-    group.add_argument(
-        "--rounds", type=int, default=_DEFAULT_ROUNDS, metavar="N",
-        help=f"runs below each profiler, in random order (default: {_DEFAULT_ROUNDS})",
-    )  # fmt: skip
-    group.add_argument(
-        "--profiler-output", metavar="DIR",
-        help="keep the profilers' own files there; with several hosts, a directory that all share",
-    )  # fmt: skip
-    group.add_argument("--csv", metavar="FILE", help="the comparison's tables as CSV")
-    group.add_argument(
-        "--from", dest="comparison", metavar="FILE",
-        help="show a comparison that --save wrote, instead of measuring",
-    )  # fmt: skip
-
-
-def add_training_arguments(group: "argparse._ArgumentGroup") -> None:
-    """Adds the options that train a model below each profiler."""
-    group.add_argument(
-        "--train", choices=("densenet121", "gpt"),
-        help="train instead: DenseNet121 under DistributedDataParallel, or a small GPT under FSDP2 "
-        "(needs PyTorch)",
-    )  # fmt: skip
-    group.add_argument("--steps", type=int, default=40, metavar="N", help="(default: 40)")
-    group.add_argument(
-        "--batch", type=int, default=16, metavar="N", help="samples of a rank (default: 16)"
-    )
 
 
 def run_training_comparison(arguments: argparse.Namespace) -> int:
@@ -152,16 +112,21 @@ def run_comparison(arguments: argparse.Namespace, options: "LaunchOptions", plan
     """Runs every profiler's trials, and shows the comparison."""
     from ncclscope.bench.profilers.comparison_files import ComparisonRun, machine_of, settings_of
     from ncclscope.bench.profilers.selection import select_profilers
-    from ncclscope.bench.profilers.trials import Trial, TrialSettings, order_of_trials, run_trials
+    from ncclscope.bench.profilers.trials import (
+        ProfilerTrial,
+        TrialSettings,
+        order_of_trials,
+        run_trials,
+    )
 
     check_comparison(arguments, options, plan)
     selection = select_profilers(arguments.profiler, options.environment)
     output = Path(arguments.profiler_output).resolve() if arguments.profiler_output else None
     settings = TrialSettings(plan, options, arguments.rounds, output)
-    began, trials = time.time(), list[Trial]()
+    began, trials = time.time(), list[ProfilerTrial]()
     planned = len(list(order_of_trials(selection.profilers, settings.rounds, settings.kinds)))
 
-    def show_progress(trial: Trial) -> None:
+    def show_progress(trial: ProfilerTrial) -> None:
         trials.append(trial)
         what = f"{trial.profiler}, {trial.kind}" + (f": {trial.failure}" if trial.failure else "")
         if options.placement.leads:

@@ -9,13 +9,6 @@ from ncclscope.output_files import write_text
 FOLDER = Path(__file__).parents[1] / "dashboards"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds where the files go."""
-    parser.add_argument(
-        "-o", "--output", default=".", metavar="DIR", help="directory of the files (default: here)"
-    )
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Copies Prometheus rules and Grafana dashboards; files of these names are replaced."""
     directory = Path(arguments.output)

@@ -21,18 +21,6 @@ _NEEDED_BY_REPORT = ("numpy", "duckdb")
 _ENDED = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds where the capture goes, and which job is run."""
-    parser.add_argument(
-        "-o", "--output", metavar="DIR", help="the capture (default: ./ncclscope-demo-<time>)"
-    )
-    parser.add_argument(
-        "--scenario",
-        metavar="FILE",
-        help="another job: docs/simulation.md says how to write one (default: a late rank)",
-    )
-
-
 def table_lines(processes: list[ProcessContents]) -> list[str]:
     """A table of events by type, with a column for each rank."""
     ranks = [process.identity.get("env.RANK", "?") for process in processes]

@@ -13,16 +13,11 @@ from ncclscope.cli.terminal import output_width, paint
 from ncclscope.doctor import checks
 from ncclscope.doctor.libraries import candidates, mapped_by
 from ncclscope.errors import UsageError
+from ncclscope.json_answers import VERSION
 from ncclscope.native import plugin_path
 
 _WIDEST = 120
 _MARKS = {checks.FINE: "ok  ", checks.NOTE: "note", checks.PROBLEM: "FAIL"}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which process to examine, and how to show it."""
-    parser.add_argument("--pid", type=int, help="look at the NCCL that this process has loaded")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def _run_checks(pid: int | None) -> list[checks.Check]:
@@ -70,7 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     failed = any(check.state == checks.PROBLEM for check in results)
     if arguments.json:
         answer = {
-            "version": __version__,
+            "version": VERSION,
+            "ncclscope": __version__,
             "system": checks.python_line(),
             "ok": not failed,
             "verdict": verdict,

@@ -1,26 +1,26 @@
-"""The machines that decode a capture."""
+"""What makes the model of a capture."""
 
 import sys
 from functools import partial
 
 from ncclscope.cli.arguments.engine import HERE
 from ncclscope.errors import UsageError
-from ncclscope.model.decode_pool import Decoders, decoders
+from ncclscope.model.engine import Engines, here
 
 
-def decoders_on(on: str) -> Decoders:
-    """What decodes process folders there."""
+def engine_on(on: str) -> Engines:
+    """What makes models there."""
     if on == HERE:
-        return decoders
+        return here
     tell = partial(print, file=sys.stderr)
     # Most readers need no cluster.
     if on == "slurm" or on.startswith("slurm:"):
-        from ncclscope.engines.slurm import slurm_decoders
+        from ncclscope.engines.slurm import slurm_engine
 
-        return partial(slurm_decoders, on, tell=tell)
+        return partial(slurm_engine, on, tell=tell)
     if not on.startswith(("tcp://", "tls://", "ucx://", "file:")):
         message = f"--on {on} names no cluster"
         raise UsageError(message, "Use here, slurm, tcp://HOST:PORT or file:SCHEDULER.json")
-    from ncclscope.engines.dask_cluster import cluster_decoders
+    from ncclscope.engines.dask_cluster import cluster_engine
 
-    return partial(cluster_decoders, on, tell=tell)
+    return partial(cluster_engine, on, tell=tell)

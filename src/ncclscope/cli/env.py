@@ -5,18 +5,13 @@ import os
 import shlex
 import sys
 
-from ncclscope.cli.recording_options import add_recording_arguments, settings_of
+from ncclscope.cli.recording_options import settings_of
 from ncclscope.launch.environment import (
     leave_nvtx_to_other,
     reachable_plugin,
     recording_variables,
 )
 from ncclscope.native import plugin_path
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the recording options."""
-    add_recording_arguments(parser, "; the plugin replaces %%h, %%p and %%r")
 
 
 def run(arguments: argparse.Namespace) -> int:

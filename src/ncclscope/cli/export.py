@@ -20,6 +20,7 @@ from ncclscope.export.result import ExportResult
 from ncclscope.humanize import amount, plural, printable
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model
+from ncclscope.model.periodic_steps import with_periodic_steps
 from ncclscope.output_files import check_file, is_stdout, size_written
 
 _ROTATE_SIZE, _KEEP_FILES = "256M", 8
@@ -123,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     capture = resolve_capture(arguments.capture)
     if arguments.follow:
         return _follow(arguments, capture)
-    model = open_model_with_progress(capture, arguments.on)
+    model = with_periodic_steps(open_model_with_progress(capture, arguments.on))
     if export.name != "parquet":  # a dataset holds counters as well
         _check_operations(model)
     if export.name == "callbacks":

@@ -11,6 +11,7 @@ from ncclscope.cli.progress import progress_line
 from ncclscope.errors import FormatError
 from ncclscope.export.parquet import holds_dataset, write_parquet
 from ncclscope.humanize import printable
+from ncclscope.ingest.call_stacks import CallStacks
 from ncclscope.ingest.formats import ImportPlan, import_files, plan_import
 from ncclscope.ingest.nccl_log_topology import topology_of_logs
 from ncclscope.model.completeness import Completeness
@@ -39,13 +40,15 @@ def _make(plan: ImportPlan, path: Path) -> Completeness:
     progress = progress_line("{done:,} of {of:,} files …")
     with scratch_near(path) as scratch:
         (scratch / "gathered").mkdir()
-        model = import_files(plan, scratch / "gathered", progress)
+        stacks = CallStacks()
+        model = import_files(plan, scratch / "gathered", progress, stacks)
         topology = topology_of_logs(plan.logs)
         if not model.processes and not topology:
             named = ", ".join(str(file) for file in plan.files[:3])
             raise FormatError(f"nothing to import in {named}: no operation of NCCL's is in it")
         dataset = scratch / "imported"
         write_parquet(model, Selection(), dataset, progress=progress)
+        stacks.write(dataset)
         if topology:
             (dataset / FILE).write_text(json.dumps(topology.as_json()))
         put_directory(dataset, path)

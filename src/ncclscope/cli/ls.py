@@ -4,15 +4,11 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 from ncclscope.capture.housekeeping import CaptureInfo, captures_below
 from ncclscope.humanize import amount, plural, printable
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds where to look, and how to show it."""
-    parser.add_argument("directory", nargs="?", default=".", metavar="DIR", help="(default: here)")
-    parser.add_argument("--json", action="store_true", help="a JSON list")
+from ncclscope.json_answers import VERSION
 
 
 def _row(info: CaptureInfo) -> list[str]:
@@ -30,16 +26,22 @@ def _row(info: CaptureInfo) -> list[str]:
     ]
 
 
+def _as_json(info: CaptureInfo) -> dict[str, Any]:
+    fields = ("job", "processes", "ranks", "hosts", "modes", "state")
+    return {
+        "capture": str(info.path),
+        "total_bytes": info.bytes,
+        "last_write_unix_s": info.newest,
+        **{name: getattr(info, name) for name in fields},
+    }
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Prints a line for each capture, the newest last."""
     captures = captures_below(Path(arguments.directory))
     if arguments.json:
-        fields = ("bytes", "newest", "job", "processes", "ranks", "hosts", "modes", "state")
-        rows = [
-            {"path": str(info.path), **{name: getattr(info, name) for name in fields}}
-            for info in captures
-        ]
-        print(json.dumps(rows, indent=2))
+        answer = {"version": VERSION, "captures": [_as_json(info) for info in captures]}
+        print(json.dumps(answer, indent=2))
         return 0
     if not captures:
         print(f"no captures below {arguments.directory}")

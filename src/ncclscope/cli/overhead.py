@@ -7,7 +7,6 @@ import re
 import sys
 from pathlib import Path
 
-from ncclscope.cli.recording_options import add_recording_arguments
 from ncclscope.errors import UsageError
 from ncclscope.launch.child import stopped_by_signals
 from ncclscope.launch.environment import Settings, event_mask, reachable_plugin
@@ -15,33 +14,7 @@ from ncclscope.launch.setting_checks import check_settings, check_variables
 from ncclscope.native import plugin_path
 from ncclscope.overhead import summary_text
 from ncclscope.overhead.statistics import FEWEST_ROUNDS, order_of_round
-from ncclscope.overhead.trials import Trial, TrialResult, command_words, run_once
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the recording options, what to measure and how often, and the command."""
-    add_recording_arguments(parser, "; here: where captures lie for a moment")
-    parser.add_argument(
-        "--rounds", type=int, default=10, metavar="N",
-        help="each runs the command four to seven times (default: 10, and one before to warm up)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--seconds", type=float, metavar="S",
-        help="a window, for commands that do not end: calls a second are compared",
-    )  # fmt: skip
-    metric = parser.add_mutually_exclusive_group()
-    metric.add_argument(
-        "--rate", metavar="REGEX", help="compare a rate that the command prints: the last (number)"
-    )
-    metric.add_argument("--time", metavar="REGEX", help="compare a time that the command prints")
-    parser.add_argument("--plugin", metavar="PATH", help="judge another profiler plugin than ours")
-    parser.add_argument(
-        "--timeout", type=float, default=3600.0, metavar="S",
-        help="longest run of the command (default: 3600)",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no line for each run")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
+from ncclscope.overhead.trials import OverheadTrial, TrialResult, command_words, run_once
 
 
 def _pattern(text: str | None) -> "re.Pattern[str] | None":
@@ -66,7 +39,7 @@ def _plugin(path: str | None, directory: Path) -> Path:
     return Path(path).absolute()
 
 
-def trial_of(arguments: argparse.Namespace) -> Trial:
+def trial_of(arguments: argparse.Namespace) -> OverheadTrial:
     """The trial that the arguments describe, checked."""
     if arguments.rounds < FEWEST_ROUNDS:
         message = f"--rounds {arguments.rounds} are too few to know the noise"
@@ -88,7 +61,7 @@ def trial_of(arguments: argparse.Namespace) -> Trial:
     )  # fmt: skip
     check_settings(settings)
     check_variables(os.environ)
-    return Trial(
+    return OverheadTrial(
         command_words(arguments.command),
         settings,
         _plugin(arguments.plugin, directory),
@@ -121,7 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _trial_results(trial: Trial, arguments: argparse.Namespace) -> dict[str, list[TrialResult]]:
+def _trial_results(
+    trial: OverheadTrial, arguments: argparse.Namespace
+) -> dict[str, list[TrialResult]]:
     """The results of all rounds by variant; one round more, before, warms up."""
     trials: dict[str, list[TrialResult]] = {variant: [] for variant in trial.variants}
     for number in range(arguments.rounds + 1):

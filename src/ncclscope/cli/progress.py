@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ncclscope.arrays.memory_limit import limit_memory
 from ncclscope.cli.arguments.engine import HERE
-from ncclscope.cli.engine_options import decoders_on
+from ncclscope.cli.engine_options import engine_on
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model, Progress
 
@@ -31,7 +31,7 @@ def open_model_with_progress(capture: Path, on: str = HERE) -> Model:
     """
     limit_memory()
     progress = progress_line("reading {done:,} of {of:,} processes …")
-    model = open_model(capture, progress, decoders_on(on))
+    model = open_model(capture, progress, engine_on(on))
     if progress:
         progress(1, 1)
     return model

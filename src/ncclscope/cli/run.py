@@ -5,8 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from ncclscope.cli.recording_options import add_recording_arguments, settings_of
-from ncclscope.cli.system_options import add_system_arguments, check_system
+from ncclscope.cli.recording_options import settings_of
+from ncclscope.cli.system_options import check_system
 from ncclscope.errors import UsageError
 from ncclscope.humanize import plural
 from ncclscope.launch.child import run_command
@@ -27,24 +27,6 @@ from ncclscope.native import plugin_path
 from ncclscope.nccl.events import GPU_TIMING_EVENTS
 from ncclscope.nccl.gpu_timing import kernel_sentence
 from ncclscope.system.sampler_process import start_sampler, stop_sampler
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the recording options and the command."""
-    add_recording_arguments(parser)
-    parser.add_argument(
-        "--nccl-debug",
-        metavar="LEVEL[:SUBSYS]",
-        help="NCCL's own log into the capture, e.g. INFO:INIT,NET",
-    )
-    add_system_arguments(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="no summary at the end")
-    parser.add_argument(
-        "command",
-        nargs=argparse.REMAINDER,
-        metavar="-- COMMAND …",
-        help="torchrun, mpirun, srun, …",
-    )
 
 
 def _refuse_placeholders(name: str) -> None:

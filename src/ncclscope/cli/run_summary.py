@@ -98,8 +98,8 @@ def timing_lines(processes: list[ProcessContents]) -> list[str]:
 def _release(identities: list[dict[str, str]]) -> Release | None:
     """NCCL's release, where a process says it."""
     codes = [identity.get("nccl_version", "") for identity in identities]
-    known = [int(code) for code in codes if code.isdigit()]
-    return release_of_code(known[0]) if known else None
+    numbers = [int(code) for code in codes if code.isdigit()]
+    return release_of_code(numbers[0]) if numbers else None
 
 
 def _note_lines(processes: list[ProcessContents]) -> list[str]:

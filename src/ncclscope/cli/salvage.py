@@ -10,16 +10,6 @@ from ncclscope.errors import UsageError
 from ncclscope.humanize import plural, printable
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which capture to salvage."""
-    parser.add_argument(
-        "capture",
-        nargs="?",
-        metavar="DIR",
-        help="only this capture (default: all of this user's on this host; as root: of all users)",
-    )
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Brings in what dead processes left in shared memory. Meant for a scheduler's epilog or a
     preStop hook; it can be run at any time.

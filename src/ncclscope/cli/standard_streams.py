@@ -3,7 +3,10 @@
 import io
 import os
 import sys
-from typing import TextIO
+
+TYPE_CHECKING = False  # not typing's: see ncclscope/__init__.py
+if TYPE_CHECKING:
+    from typing import TextIO
 
 
 def prepare_streams() -> None:
@@ -21,7 +24,7 @@ def prepare_streams() -> None:
     sys.stderr = _usable(sys.stderr, 2)
 
 
-def _usable(stream: TextIO | None, descriptor: int) -> TextIO:
+def _usable(stream: "TextIO | None", descriptor: int) -> "TextIO":
     if stream is None:  # Python found it closed
         return open(descriptor, "w", encoding="utf-8", errors="replace", closefd=False)
     if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):

@@ -15,7 +15,7 @@ from ncclscope.capture.reader import (
     resolve_capture,
 )
 from ncclscope.cli import suggested_commands
-from ncclscope.cli.terminal import paint
+from ncclscope.cli.terminal import fit, paint
 from ncclscope.diagnose.hang.judge import judge
 from ncclscope.diagnose.hang.verdict import Status
 from ncclscope.errors import UsageError
@@ -61,7 +61,8 @@ def _show(status: Status, capture: Path, others: Others, arguments: argparse.Nam
         print(f"{clear}{time.strftime('%H:%M:%S')} {capture}")
     name_it = arguments.watch is None and arguments.capture != str(capture)
     for line in lines(status, _short_path(capture) if name_it else ""):
-        print(paint(line), flush=True)
+        first, *rest = fit(line)
+        print(paint(first), *rest, sep="\n", flush=True)
     if arguments.stacks:
         for line in stack_lines(_stacks(capture)):
             print(line, flush=True)

@@ -5,15 +5,18 @@ import re
 import shutil
 import sys
 
-_NARROWEST = 80
+from ncclscope.humanize import wrapped
+
+_NARROWEST, _WIDEST = 80, 160
 _RED, _YELLOW, _GREEN = 31, 33, 32
 # Words that say how bad something is, at the beginning of a line.
 _COLOURS = {
-    "critical": _RED, "HUNG": _RED, "DEAD": _RED, "FAIL": _RED,
-    "warning": _YELLOW, "WAITING": _YELLOW, "note": _YELLOW,
+    "critical": _RED, "HANG": _RED, "MISMATCH": _RED, "DEAD": _RED, "hung": _RED, "dead": _RED,
+    "FAIL": _RED,
+    "warning": _YELLOW, "waiting": _YELLOW, "unknown": _YELLOW, "note": _YELLOW,
     "ok": _GREEN,
 }  # fmt: skip
-_FIRST_WORD = re.compile(r"( *(?:\d+\. )?)(\w+)(?=[ ·]|$)")
+_FIRST_WORD = re.compile(r"( *(?:\d+\. )?)(\w+)(?=[ ·:]|$)")
 
 
 def output_width(widest: int) -> int:
@@ -25,6 +28,17 @@ def output_width(widest: int) -> int:
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         columns = shutil.get_terminal_size((widest, 24)).columns
     return min(max(columns, _NARROWEST), widest)
+
+
+def fit(line: str) -> list[str]:
+    """The line in lines that fit a terminal, those that continue it indented; a line of a file or
+    a pipe stays whole.
+    """
+    if not sys.stdout.isatty():
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()))
+    width = output_width(_WIDEST) - len(indent)
+    return [indent + part for part in wrapped(line.lstrip(), width, "  ")]
 
 
 def uses_colour() -> bool:

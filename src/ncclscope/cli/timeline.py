@@ -10,7 +10,7 @@ import threading
 import webbrowser
 from pathlib import Path
 
-from ncclscope.analysis.counted_completeness import has_counters_only
+from ncclscope.analysis.counted_completeness import completeness_with_counts, has_counters_only
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_with_progress, progress_line
@@ -82,7 +82,7 @@ def _write(timeline: Timeline, arguments: argparse.Namespace) -> int:
     if has_counters_only(model):
         hint = "it has totals only; record with --mode trace to see operations"
         print(f"ncclscope: the page is empty: {hint}", file=sys.stderr)
-    print(f"ncclscope: {model.completeness.line() if model else ''}", file=sys.stderr)
+    print(f"ncclscope: {completeness_with_counts(model).line()}", file=sys.stderr)
     if left_out:
         hint = "--last 10s, --rank or --comm choose a part, of which more is drawn"
         print(f"           {left_out}\n           {hint}", file=sys.stderr)

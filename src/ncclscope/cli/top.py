@@ -1,9 +1,11 @@
 """`ncclscope top`."""
 
 import argparse
+import os
 import sys
 import threading
 import time
+from contextlib import suppress
 
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable
@@ -11,6 +13,7 @@ from ncclscope.live.job_follower import JobFollower, check_patterns
 from ncclscope.live.top_model import RateHistory, top_data
 from ncclscope.live.top_tables import screen_lines
 
+_TERMINAL_S = 5.0
 _ONCE_S = 2.5  # rates need two heartbeats, which are a second apart
 
 
@@ -43,8 +46,21 @@ def run(arguments: argparse.Namespace) -> int:
     screen.run()
     threading.excepthook = threading.__excepthook__
     if screen.terminal_failure:
+        _wait_for_terminal()
         raise NcclscopeError(f"the terminal cannot be used any more: {screen.terminal_failure}")
     return 0
+
+
+def _wait_for_terminal() -> None:
+    """Waits until the terminal can be written again, so that the user can read why the screen
+    ended; not for long, because it may be gone for good.
+    """
+    end = time.monotonic() + _TERMINAL_S
+    while time.monotonic() < end:
+        with suppress(OSError):
+            os.write(2, b"\n")
+            return
+        time.sleep(0.1)
 
 
 def _once(follower: JobFollower) -> int:

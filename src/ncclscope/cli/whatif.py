@@ -7,11 +7,13 @@ import sys
 
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import communicator_rows
+from ncclscope.analysis.time_selection import model_between
 from ncclscope.analysis.waiting.origins import Waiting, waiting_of
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.cli.rank_arguments import parse_ranks
+from ncclscope.cli.selection_options import check_operations_for_time, time_selection_of
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.report.what_if import as_json, lines
 
@@ -21,7 +23,9 @@ _FORMS = "--without rank 2, --link 5-9 at median, --comm 'tp*' at 100 GB/s or at
 def run(arguments: argparse.Namespace) -> int:
     """Prints what the run and its steps would take."""
     path = resolve_capture(arguments.capture)
-    model = open_model_with_progress(path)
+    whole = open_model_with_progress(path)
+    check_operations_for_time(whole, arguments)
+    model = model_between(whole, time_selection_of(whole, arguments))
     waiting = waiting_of(Run(model))
     if waiting is None:
         raise NcclscopeError(

@@ -20,6 +20,7 @@ from ncclscope.diagnose.rules import (
     large_messages,
     link_peak,
     mismatch,
+    sampled_straggler,
     slow_link,
     straggler,
     training,
@@ -58,6 +59,7 @@ def diagnose(
     findings += [f for f in _mismatches_at_the_end(status) if not disagreed & set(f.communicators)]
     families = (
         straggler,
+        sampled_straggler,
         training,
         slow_link,
         large_messages,
@@ -116,8 +118,8 @@ def _mismatch(verdict: Verdict) -> Finding:
         CRITICAL,
         f"ranks disagree on {verdict.name} #{verdict.order}: {sides}",
         "the program takes different paths on these ranks",
-        "function",
-        verdict.culprits,
+        kind="function",
+        ranks=verdict.culprits,
         communicators=(verdict.name,),
         confidence=0.95,
         evidence=(Evidence("last calls", {"order": verdict.order}),),

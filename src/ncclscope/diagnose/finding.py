@@ -1,11 +1,12 @@
 """A finding: one diagnosed problem, with its evidence."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
-INFO, WARNING, CRITICAL = "info", "warning", "critical"
-SEVERITIES = (INFO, WARNING, CRITICAL)
+from ncclscope.diagnose import SEVERITIES
+
+INFO, WARNING, CRITICAL = SEVERITIES
 # In this order where severity and loss are equal: what stops a job before what slows it.
 FAMILIES = (
     "hang",
@@ -44,6 +45,7 @@ class Finding:
     severity: str
     sentence: str
     advice: str
+    _: KW_ONLY
     kind: str = ""  # within its family
     ranks: tuple[int, ...] = ()  # of the job
     hosts: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ from ncclscope.analysis.waiting.origins import (
 )
 from ncclscope.analysis.waiting.pauses import Pauses, Standstills, pauses_of, standstills_of
 from ncclscope.analysis.waiting.root_causes import RootCauses, root_causes
+from ncclscope.analysis.waiting.sampled_delays import SampledDelays, sampled_delays
 from ncclscope.analysis.waiting.what_if import WhatIf
 from ncclscope.errors import FormatError
 from ncclscope.ingest.nccl_log_topology import topology_of
@@ -40,6 +41,7 @@ class RuleContext:
     account        where waiting began
     what_if        predictions about the run
     root_causes    ranks and communicators that make the run longer
+    sampled_delays ranks that are late by a sample of operations
     pauses         ranks whose single pauses make the run longer
     standstills    pauses of all ranks at the same time
     system         samples of GPUs, network and hosts
@@ -83,6 +85,13 @@ class RuleContext:
         if self.waiting is None or self.what_if is None:
             return None
         return root_causes(self.waiting, self.what_if)
+
+    @cached_property
+    def sampled_delays(self) -> tuple[SampledDelays, ...]:
+        """Ranks that are late by a sample of operations."""
+        if self.waiting is None or self.account is None:
+            return ()
+        return sampled_delays(self.waiting, self.account)
 
     @cached_property
     def pauses(self) -> tuple[Pauses, ...]:

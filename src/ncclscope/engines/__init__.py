@@ -1,1 +1,1 @@
-"""Clusters that decode. In: process folders, an address. Out: decoders for the model."""
+"""Clusters. In: process folders, an address. Out: engines that make models."""

@@ -1,9 +1,10 @@
-"""Decodes the processes of a capture on the workers of a Dask cluster.
+"""Makes the model of a capture on the workers of a Dask cluster.
 
 A worker decodes a process, keeps its columns until their place in the model is known, and writes
-them there itself, as the worker processes of model/decode_pool.py do. Operations never pass through
-the network; the capture lies on a file system that all machines share. A task whose worker dies is
-done again by another one: it reads the same files and writes the same bytes to the same place.
+them there itself, as the worker processes of model/decode_pool.py do. The later stages are tasks
+that read and write these files. Operations never pass through the network; the capture lies on a
+file system that all machines share. A task whose worker dies is done again by another one: it reads
+the same files and writes the same bytes to the same place.
 """
 
 import importlib
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from ncclscope.arrays.library import spill_large_arrays_to
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import plural
 from ncclscope.model.decode_pool import Decoder
+from ncclscope.model.engine import Item, ProcessOperations, Result
 from ncclscope.model.process.decoded_process import (
     DecodedProcess,
     Placement,
@@ -33,11 +36,14 @@ from ncclscope.model.streams import StreamRanges
 _CONNECT_S, _WORKERS_S = 30, 60
 _DECODERS_OF_A_THREAD = 2  # one process is decoded while another one is placed
 _MOST_DECODERS = 512
+_TASKS_OF_A_THREAD = 4  # of a stage, at least
+_MOST_ROWS = 1 << 22  # operations of a task, if it has several processes
+_MERGED_AT_ONCE = 8  # states
 _TOKEN = "cluster-token"
 
 
 @contextmanager
-def cluster_decoders(
+def cluster_engine(
     address: str,
     folders: Sequence[Path],
     target: Path,
@@ -46,8 +52,8 @@ def cluster_decoders(
     workers: int = 1,
     within_s: float = _WORKERS_S,
     wait_for_start: Callable[[], object] = bool,
-) -> Iterator[list[Decoder]]:
-    """Decoders of the folders: the first decodes the first folder, and so on in turns.
+) -> Iterator["ClusterEngine"]:
+    """An engine for the folders.
 
     address         tcp://HOST:PORT, or file: and the path of a scheduler file
     tell            gets a line about what ran
@@ -59,18 +65,10 @@ def cluster_decoders(
     with _client(address) as client:
         wait_for_start()
         _wait_for_workers(client, on, workers, within_s)
-        threads = _check_workers(client, target)
-        count = min(threads * _DECODERS_OF_A_THREAD, len(folders), _MOST_DECODERS)
-        decoders = [
-            _ClusterDecoder(client, on, folders[number::count], target) for number in range(count)
-        ]
-        yield list(decoders)
-        hosts = sum((decoder.hosts for decoder in decoders), Counter[str]())
-        if hosts:
-            where = ", ".join(f"{name} {number:,}" for name, number in sorted(hosts.items()))
-            tell(
-                f"decoded on {on}: {plural(sum(hosts.values()), 'process', 'processes')} ({where})"
-            )
+        engine = ClusterEngine(client, on, folders, target, _check_workers(client, target))
+        yield engine
+        for line in engine.summary():
+            tell(line)
 
 
 def check_distributed(on: str) -> Any:
@@ -135,6 +133,125 @@ def _check_workers(client: Any, target: Path) -> int:
     return sum(client.nthreads().values())
 
 
+class ClusterEngine:
+    """Carries out stages on the workers of a cluster."""
+
+    repeats, threads = True, 1
+
+    def __init__(
+        self, client: Any, on: str, folders: Sequence[Path], target: Path, workers: int
+    ) -> None:
+        self._client, self._on, self._folders, self._target = client, on, folders, target
+        self._workers = workers  # threads of all of them
+        self._decoded: Counter[str] = Counter()  # processes, by host
+        self._tasks: Counter[str] = Counter()  # of the other stages, by host
+
+    @contextmanager
+    def decoders(self) -> Iterator[list[Decoder]]:
+        """Decoders of the folders: the first decodes the first folder, and so on in turns."""
+        wanted = self._workers * _DECODERS_OF_A_THREAD
+        count = min(wanted, len(self._folders), _MOST_DECODERS)
+        decoders = [
+            _ClusterDecoder(self._client, self._on, self._folders[number::count], self._target)
+            for number in range(count)
+        ]
+        yield list(decoders)
+        self._decoded = sum((decoder.hosts for decoder in decoders), Counter[str]())
+
+    def bundles(self, processes: Sequence[ProcessOperations]) -> list[list[ProcessOperations]]:
+        """As many as keep all workers busy, or more, so that each is small."""
+        rows = sum(process.rows for process in processes)
+        most = min(rows // (self._workers * _TASKS_OF_A_THREAD), _MOST_ROWS)
+        bundles: list[list[ProcessOperations]] = []
+        held = 0
+        for process in processes:
+            if not bundles or held + process.rows > most:
+                bundles.append([])
+                held = 0
+            bundles[-1].append(process)
+            held += process.rows
+        return bundles
+
+    def map(self, do: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """`do(item)` of each item, in their order."""
+        return self._gather(self._submit_each(do, items))
+
+    def _submit_each(self, do: Callable[[Item], Result], items: Sequence[Item]) -> list[Any]:
+        # A task of its own, so that the scheduler holds what they share once and can give it to a
+        # worker that comes later.
+        shared = self._client.submit(_same, do, pure=False)
+        return [
+            self._client.submit(_call, shared, _fields(item), type(item), pure=False)
+            if is_dataclass(item)
+            else self._client.submit(_call, shared, item, None, pure=False)
+            for item in items
+        ]
+
+    def _gather(self, futures: list[Any]) -> list[Any]:
+        """The results of `_call`."""
+        returned = _result(lambda: self._client.gather(futures), self._on)
+        self._tasks.update(host for _, host in returned)
+        return [value for value, _ in returned]
+
+    def reduce(
+        self,
+        make: Callable[[Item], dict[int, Result]],
+        items: Sequence[Item],
+        merge: Callable[[Sequence[Result]], Result],
+    ) -> dict[int, Any]:
+        """States by key. They stay with the workers that made them, and are merged by a tree of
+        tasks.
+        """
+        made = self._submit_each(make, items)
+        keys = self._gather([self._client.submit(_keys, future, pure=False) for future in made])
+        states: dict[int, list[Any]] = {}
+        for future, own_keys in zip(made, keys, strict=True):
+            for key in own_keys:
+                state = self._client.submit(_state, future, key, pure=False)
+                states.setdefault(key, []).append(state)
+        return {key: self._merged(parts, merge) for key, parts in states.items()}
+
+    def _merged(self, parts: list[Any], merge: Callable[[Sequence[Result]], Result]) -> Any:
+        while len(parts) > 1:
+            parts = [
+                self._client.submit(merge, parts[first : first + _MERGED_AT_ONCE], pure=False)
+                for first in range(0, len(parts), _MERGED_AT_ONCE)
+            ]
+        return parts[0]
+
+    def summary(self) -> list[str]:
+        """What ran where."""
+        if not self._decoded:
+            return []
+        line = f"decoded on {self._on}: {_counted(self._decoded, 'process', 'processes')}"
+        if self._tasks:
+            line += f"; {_counted(self._tasks, 'task', 'tasks')} of later stages"
+        return [line]
+
+
+def _counted(hosts: Counter[str], one: str, several: str) -> str:
+    where = ", ".join(f"{name} {number:,}" for name, number in sorted(hosts.items()))
+    return f"{plural(sum(hosts.values()), one, several)} ({where})"
+
+
+def _fields(item: Any) -> list[Any]:
+    """A dataclass as a list: in lists Dask finds states that stay with workers."""
+    return [getattr(item, field.name) for field in fields(item)]
+
+
+def _result(ask: Callable[[], Any], on: str) -> Any:
+    """What is asked for; a NcclscopeError where the cluster cannot answer."""
+    distributed: Any = importlib.import_module("distributed")
+    try:
+        return ask()
+    except distributed.KilledWorker as error:
+        message = f"cannot read the capture on {on}: its workers die ({error})"
+        raise NcclscopeError(message, "They may have too little memory") from None
+    except (CancelledError, distributed.comm.CommClosedError, TimeoutError):
+        message = f"cannot read the capture on {on}: its scheduler is gone"
+        raise NcclscopeError(message, "Run it again, or leave --on out") from None
+
+
 class _ClusterDecoder:
     """A decoder whose processes are decoded on the cluster; two of them at a time."""
 
@@ -155,15 +272,7 @@ class _ClusterDecoder:
         self._next = None if folder is None else self._submit(_decode, str(folder), self._target)
 
     def _result(self, future: Any) -> Any:
-        distributed: Any = importlib.import_module("distributed")
-        try:
-            return future.result()
-        except distributed.KilledWorker as error:
-            message = f"cannot read the capture on {self._on}: its workers die ({error})"
-            raise NcclscopeError(message, "They may have too little memory") from None
-        except (CancelledError, distributed.comm.CommClosedError, TimeoutError):
-            message = f"cannot read the capture on {self._on}: its scheduler is gone"
-            raise NcclscopeError(message, "Run it again, or leave --on out") from None
+        return _result(future.result, self._on)
 
     def decode(self) -> DecodedProcess | str:
         """The next process, or why it cannot be read."""
@@ -193,6 +302,22 @@ def _look(token: str) -> tuple[str, str]:
         return __version__, Path(token).read_text()
     except OSError:
         return __version__, ""
+
+
+def _same(do: Any) -> Any:
+    return do
+
+
+def _call(do: Callable[[Any], Any], item: Any, kind: type | None) -> tuple[Any, str]:
+    return do(item if kind is None else kind(*item)), socket.gethostname()
+
+
+def _keys(made: tuple[dict[int, Any], str]) -> tuple[list[int], str]:
+    return list(made[0]), made[1]
+
+
+def _state(made: tuple[dict[int, Any], str], key: int) -> Any:
+    return made[0][key]
 
 
 def _decode(folder: str, target: str) -> tuple[DecodedProcess, Columns] | str:

@@ -1,4 +1,4 @@
-"""Decodes the processes of a capture on workers that Slurm starts, and takes them down.
+"""Makes the model of a capture on workers that Slurm starts, and takes them down.
 
 One job of single tasks, each a Dask worker of one thread; the scheduler runs beside the command.
 They find each other by a file in the model's folder, which workers must see in any case. Partition,
@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from ncclscope.engines.dask_cluster import check_distributed, cluster_decoders
+from ncclscope.engines.dask_cluster import check_distributed, cluster_engine
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import plural, printable
-from ncclscope.model.decode_pool import Decoder
+from ncclscope.model.engine import Engine
 
 _SLURM = "slurm"
 _WORKERS = 8
@@ -29,10 +29,10 @@ _SCHEDULER_FILE, _LOG = "scheduler.json", "slurm.log"
 
 
 @contextmanager
-def slurm_decoders(
+def slurm_engine(
     on: str, folders: Sequence[Path], target: Path, tell: Callable[[str], None]
-) -> Iterator[list[Decoder]]:
-    """Decoders of the folders, as `cluster_decoders`. `on`: slurm, or slurm: and a number of
+) -> Iterator[Engine]:
+    """An engine for the folders, as `cluster_engine`. `on`: slurm, or slurm: and a number of
     workers.
     """
     workers = min(_workers(on), max(len(folders), 1))
@@ -44,10 +44,10 @@ def slurm_decoders(
 
             start = partial(_wait_for_start, job, log, tell)
             address = f"file:{file}"
-            with cluster_decoders(
+            with cluster_engine(
                 address, folders, target, tell, on, workers, _JOIN_S, start
-            ) as decoders:
-                yield decoders
+            ) as engine:
+                yield engine
     finally:
         file.unlink(missing_ok=True)
         log.unlink(missing_ok=True)

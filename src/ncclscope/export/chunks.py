@@ -11,7 +11,7 @@ from ncclscope.model.sql_views import raw_columns, rows_of_table, select_list
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class RowChunk:
     """Some rows of a table. The query is valid until the next chunk is asked for."""
 
     query: str
@@ -27,7 +27,7 @@ def chunks(
     table: str,
     selection: Selection,
     rows: int,
-) -> Iterator[Chunk]:
+) -> Iterator[RowChunk]:
     """Chunks of about `rows` selected rows, in their order; at least one, which may be empty."""
     restricted = table in ("operations", "instances") and selection != Selection()
     where = selection.sql(model, table) if restricted else "true"
@@ -41,11 +41,11 @@ def chunks(
         # A chunk with few selected rows grows on, so that files are not many and small.
         if selected and (2 * selected >= rows or end == total):
             connection.register("raw", raw_columns(model, table, first, end))
-            yield Chunk(query, selected, end, total, restricted)
+            yield RowChunk(query, selected, end, total, restricted)
             first, selected, is_empty = end, 0, False
     if is_empty:
         connection.register("raw", raw_columns(model, table, 0, 0))
-        yield Chunk(query, 0, total, total, restricted)
+        yield RowChunk(query, 0, total, total, restricted)
 
 
 def _count(

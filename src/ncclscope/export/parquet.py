@@ -21,9 +21,10 @@ from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
 from ncclscope.analysis.waiting.path_edges import PATH_KINDS, path_edges_of
 from ncclscope.capture.reader import DATASET_FILE, is_dataset
-from ncclscope.export.chunks import Chunk, chunks
+from ncclscope.export.chunks import RowChunk, chunks
 from ncclscope.export.result import ExportResult
 from ncclscope.export.trace_path import NO_PATH
+from ncclscope.ingest.call_stacks import TABLE as STACKS
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE, SCHEMA_VERSION, SMALL_TABLES, TABLES
 from ncclscope.model.sql_views import (
@@ -71,7 +72,7 @@ def holds_dataset(path: Path) -> bool:
     if not is_dataset(path):
         return False
     for entry in path.iterdir():
-        if entry.name in (*TABLES_WRITTEN, PATH_TABLE, FOLDER):
+        if entry.name in (*TABLES_WRITTEN, PATH_TABLE, STACKS, FOLDER):
             fits = entry.is_dir() and not entry.is_symlink()
             if entry.name != FOLDER:
                 fits = fits and all(file.suffix == ".parquet" for file in entry.iterdir())
@@ -162,7 +163,7 @@ def _write_with_duckdb(
     connection: duckdb.DuckDBPyConnection,
     model: Model,
     table: str,
-    parts: Iterator[Chunk],
+    parts: Iterator[RowChunk],
     folder: Path,
     progress: Progress | None,
 ) -> int:
@@ -189,7 +190,7 @@ def _write_with_pyarrow(
     connection: duckdb.DuckDBPyConnection,
     model: Model,
     table: str,
-    parts: Iterator[Chunk],
+    parts: Iterator[RowChunk],
     folder: Path,
     progress: Progress | None,
 ) -> int:

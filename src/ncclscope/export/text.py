@@ -24,7 +24,8 @@ def write_csv(
     model: Model, selection: Selection, path: Path, progress: Progress | None = None
 ) -> ExportResult:
     """Writes the selected operations as CSV; a value that is not known is empty."""
-    left_out = () if model.has_context else (*_OF_CONTEXT,)
+    known = ("step",) if len(model.tables["steps"]["step"]) else ()
+    left_out = () if model.has_context else tuple(n for n in _OF_CONTEXT if n not in known)
     return _write(model, selection, path, (_CSV_WITH_HEADER, _CSV), progress, left_out)
 
 

@@ -17,7 +17,7 @@ CHILD_FLOWS = 1 << 60  # ids of flows from operations to the work below them beg
 
 
 @dataclass(frozen=True, slots=True)
-class Children:
+class ChildRows:
     """Work below operations: its columns, and the operation and the flow of each row."""
 
     columns: Columns
@@ -29,9 +29,9 @@ class Children:
 class AllChildren:
     """All work below a rank's operations."""
 
-    parts: Children
-    channels: Children
-    proxy_ops: Children
+    parts: ChildRows
+    channels: ChildRows
+    proxy_ops: ChildRows
 
 
 def children_of(
@@ -55,9 +55,9 @@ def children_of(
     cuts = np.cumsum([len(rows) for rows in operations])[:-1]
     flows = np.split(flow, cuts)
     return AllChildren(
-        Children({"row": parts}, operations[0], flows[0]),
-        Children(channels, operations[1], flows[1]),
-        Children(proxy_ops, operations[2], flows[2]),
+        ChildRows({"row": parts}, operations[0], flows[0]),
+        ChildRows(channels, operations[1], flows[1]),
+        ChildRows(proxy_ops, operations[2], flows[2]),
     )
 
 
@@ -91,7 +91,7 @@ def _select(columns: Columns, drawn: Ints, for_others: Selection | None) -> Colu
     return {name: values[keep] for name, values in columns.items()}
 
 
-def flows_to_children(children: list[Children]) -> tuple[Ints, Ints, Ints]:
+def flows_to_children(children: list[ChildRows]) -> tuple[Ints, Ints, Ints]:
     """Rows of operations with children, the first flow of each, and the number of its flows."""
     parents = np.concatenate([np.empty(0, np.int64), *(some.operation for some in children)])
     flow = np.concatenate([np.empty(0, np.int64), *(some.flow for some in children)])
@@ -101,7 +101,7 @@ def flows_to_children(children: list[Children]) -> tuple[Ints, Ints, Ints]:
     return rows, flow[known][order][first], count
 
 
-def channel_layer(model: Model, rank: Rank, channels: Children) -> Layer:
+def channel_layer(model: Model, rank: Rank, channels: ChildRows) -> Layer:
     """Kernels by channel, at their GPU stamps, else at the host's times."""
     ops, columns = model.tables["operations"], channels.columns
     if not len(channels.operation):
@@ -135,7 +135,7 @@ def channel_layer(model: Model, rank: Rank, channels: Children) -> Layer:
     return Layer(rank, "channel", names, functions, track, start[drawn], end[drawn], details)
 
 
-def proxy_op_layer(model: Model, rank: Rank, proxy_ops: Children) -> Layer:
+def proxy_op_layer(model: Model, rank: Rank, proxy_ops: ChildRows) -> Layer:
     """Network work by communicator, channel, direction and peer."""
     columns = proxy_ops.columns
     if not len(proxy_ops.operation):
@@ -163,7 +163,7 @@ def proxy_op_layer(model: Model, rank: Rank, proxy_ops: Children) -> Layer:
     )
 
 
-def proxy_step_layer(model: Model, rank: Rank, proxy_ops: Children) -> Layer:
+def proxy_step_layer(model: Model, rank: Rank, proxy_ops: ChildRows) -> Layer:
     """Steps of the drawn proxy ops; only captures of mode full have any."""
     process = model.processes[rank.process]
     has_steps = "full" in (process.mode, process.fullest_mode) and len(proxy_ops.operation)

@@ -9,7 +9,7 @@ from ncclscope.analysis.measures import began_ns, bus_bytes, counts_for_bandwidt
 from ncclscope.analysis.selection import Selection
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.export.trace_children import (
-    Children,
+    ChildRows,
     channel_layer,
     children_of,
     flows_to_children,
@@ -80,7 +80,7 @@ def _operations(
     rank: Rank,
     rows: Ints,
     group: str,
-    children: list[Children],
+    children: list[ChildRows],
     flow: Ints | None = None,
 ) -> Layer:
     """Operations of a group of tracks; `flow`: of parts, the flow from the operation above each."""
@@ -189,8 +189,15 @@ def _operation_arguments(model: Model, rows: Ints) -> list[Argument]:
         Argument("sequence", column("sequence"), varies=True),
         Argument("part_of", column("part_of"), varies=True),
         Argument("operation", rows, varies=True),
-        *(_context_arguments(model, rows) if model.has_context else ()),
+        *(_context_arguments(model, rows) if model.has_context else _step_arguments(model, rows)),
     ]
+
+
+def _step_arguments(model: Model, rows: Ints) -> list[Argument]:
+    """The step of operations, where the period of calls shows it."""
+    if not len(model.tables["steps"]["step"]):
+        return []
+    return [Argument("step", np.asarray(model.tables["operations"]["step"][rows]).astype(np.int64))]
 
 
 def _context_arguments(model: Model, rows: Ints) -> list[Argument]:

@@ -135,8 +135,8 @@ def ranks_of(model: Model) -> list[Rank]:
     for number in range(len(model.processes)):
         first, last = np.searchsorted(ops["process"], (number, number + 1)).tolist()
         pairs |= {(int(rank), number) for rank in np.unique(ops["global_rank"][first:last])}
-    known = {process for rank, process in pairs if rank != NONE}
-    listed = sorted(pair for pair in pairs if pair[0] != NONE or pair[1] not in known)
+    ranked = {process for rank, process in pairs if rank != NONE}
+    listed = sorted(pair for pair in pairs if pair[0] != NONE or pair[1] not in ranked)
     return [_rank(model, place + 1, process, rank) for place, (rank, process) in enumerate(listed)]
 
 

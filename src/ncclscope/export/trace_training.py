@@ -18,17 +18,19 @@ _PHASE_TIMES = ("data_ns", "forward_ns", "backward_ns", "optimizer_ns", "tokens"
 
 def training_layers(model: Model, rank: Rank, with_ranges: bool) -> Iterator[Layer]:
     """Steps and phases of the rank's process, and the ranges of its threads; nothing where the
-    capture has no training context.
+    capture has no training context. Steps by the period of calls come alone.
     """
-    if not model.has_context:
-        return
     steps, own = _rows_of_process(model, "steps", rank)
+    if not model.has_context and not len(own):
+        return
     names = [f"step {number}" for number in np.asarray(steps["step"])[own].tolist()]
     yield _layer(
         rank, "step", [("training", "steps")], names, np.arange(len(own)), np.zeros_like(own),
         steps, own,
         [Argument(name, np.asarray(steps[name])[own].astype(np.int64)) for name in _PHASE_TIMES],
     )  # fmt: skip
+    if not model.has_context:
+        return
     phases, own = _rows_of_process(model, "phases", rank)
     yield _layer(
         rank, "phase", [("training", "phases")], model.words["phase"],
@@ -52,8 +54,9 @@ def ranges_of_process(model: Model, process: int) -> Columns | None:
 
 
 def _rows_of_process(model: Model, table: str, rank: Rank) -> tuple[Columns, Ints]:
-    columns = model.tables[table]
-    return columns, np.flatnonzero(np.asarray(columns["process"]) == rank.process)
+    columns = model.tables[table]  # rows are in the order of processes
+    first, last = np.searchsorted(columns["process"], (rank.process, rank.process + 1)).tolist()
+    return columns, np.arange(first, last)
 
 
 def _layer(

@@ -95,8 +95,10 @@ def _chosen_job(directory: Path, label: str | None) -> Job:
     history = History(directory, last=1 if label is None else None)
     named = [job for job in history.jobs if label in (None, job.row.label, str(job.name))]
     if not named:
-        known = ", ".join(job.row.label for job in history.jobs[-5:]) or "none"
-        raise UsageError(f"the history has no job {label or ''}".rstrip(), f"The last are: {known}")
+        last_labels = ", ".join(job.row.label for job in history.jobs[-5:]) or "none"
+        raise UsageError(
+            f"the history has no job {label or ''}".rstrip(), f"The last are: {last_labels}"
+        )
     return named[-1]
 
 
@@ -164,9 +166,9 @@ def _kinds(history: History, medians: dict[str, float]) -> tuple[MeasureChange, 
         for kind, median_ns in by_kind.items():
             others.setdefault(kind, []).append(median_ns)
     changes = [_ratio(kind, own, others.get(kind, [])) for kind, own in medians.items()]
-    known = [change for change in changes if change is not None]
+    given = [change for change in changes if change is not None]
     order = {SLOWER: 0, FASTER: 1}
-    return tuple(sorted(known, key=lambda c: (order.get(c.verdict, 2), -abs(math.log(c.change)))))
+    return tuple(sorted(given, key=lambda c: (order.get(c.verdict, 2), -abs(math.log(c.change)))))
 
 
 def _medians(history: History) -> dict[str, dict[str, float]]:

@@ -67,7 +67,7 @@ def _against_equal_jobs(
                 f"the job cannot be held against its past: the history has {equal} from before",
                 f"{changed.reason}; jobs are equal with the same ranks, recording and kinds of "
                 "calls",
-                "not judged",
+                kind="not judged",
                 evidence=left_out,
             )
         ]
@@ -86,7 +86,7 @@ def _against_equal_jobs(
             WARNING,
             f"the job is slower than the last {equal}: {_in_words(measure)}",
             "other findings may say why; else see what changed since: hosts, program, settings",
-            "slower",
+            kind="slower",
             confidence=0.9,
             lost_share=lost,
             evidence=(*evidence, *left_out),
@@ -143,9 +143,9 @@ def _late_host(
         f"{record.origin_in:,} of {plural(record.jobs, 'earlier job')}, where chance gives "
         f"{record.expected:.1f}, {now}",
         "test this host and its GPUs, or leave it out of jobs",
-        "late host",
-        ranks_of[record.host],
-        (record.host,),
+        kind="late host",
+        ranks=ranks_of[record.host],
+        hosts=(record.host,),
         confidence=0.6 if record.one_place else 0.95,
         lost_share=record.share if again else 0.0,
         evidence=(
@@ -181,9 +181,9 @@ def _slow_link(
         "this job",
         "test the network between these hosts; if they always have the same ranks, these may be "
         "the cause",
-        "slow link",
-        tuple(sorted(rank for host in hosts for rank in ranks_of.get(host, ()))),
-        hosts,
+        kind="slow link",
+        ranks=tuple(sorted(rank for host in hosts for rank in ranks_of.get(host, ()))),
+        hosts=hosts,
         confidence=0.8,
         evidence=(
             Evidence(

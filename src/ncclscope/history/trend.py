@@ -33,8 +33,8 @@ class Trend:
     def usual(self) -> float | None:
         """The median of the first measure over all jobs but the last; None with fewer than two."""
         values = [point.values[0] for point in self.points[:-1]]
-        known = [value for value in values if value is not None]
-        return median(known) if known else None
+        given = [value for value in values if value is not None]
+        return median(given) if given else None
 
     @property
     def last(self) -> float | None:

@@ -13,11 +13,11 @@ from ncclscope.ingest.files import CUT_OFF, DAMAGED, cannot_read, open_file
 from ncclscope.ingest.json_stream import CutError, elements
 from ncclscope.ingest.records import (
     FIRST_WALL_NS,
-    Communicator,
     Format,
+    ImportedCommunicator,
+    ImportedProcess,
     ImportReport,
     Operation,
-    Process,
     Record,
     form_of,
     function_name,
@@ -146,7 +146,7 @@ class _Trace:
             self._process(event, start < FIRST_WALL_NS), _communicator(given, ranks), values
         )
 
-    def _process(self, event: dict[str, Any], own_clock: bool) -> Process:
+    def _process(self, event: dict[str, Any], own_clock: bool) -> ImportedProcess:
         pid = event.get("pid")
         named = self._names.get(str(pid)[:64], "")
         match = _RANK_IN_NAME.search(named)
@@ -154,21 +154,21 @@ class _Trace:
         # In traces of PyTorch's profiler, pids are also numbers of GPUs.
         own_pid = number(pid, (1 << 31) - 1) if self._rank == NONE else NONE
         host, own_pid = self._places.get(str(pid)[:64], (self._host, own_pid))
-        return Process(host, own_pid, self._file, rank, own_clock=own_clock)
+        return ImportedProcess(host, own_pid, self._file, rank, own_clock=own_clock)
 
 
 def _first(given: dict[str, Any], names: tuple[str, ...]) -> Any:
     return next((given[name] for name in names if given.get(name) not in (None, "")), None)
 
 
-def _communicator(given: dict[str, Any], ranks: int) -> Communicator | None:
+def _communicator(given: dict[str, Any], ranks: int) -> ImportedCommunicator | None:
     key, name = _first(given, _COMMUNICATOR), _first(given, _NAME)
     if key is None and name is None:
         return None
     shown = text(name) or (text(key) if "processgroupname" in given else "")
     if shown == "undefined":
         shown = text(key)
-    return Communicator(f"{key}"[:200] + f" {ranks}", hash_of(key), shown, ranks)
+    return ImportedCommunicator(f"{key}"[:200] + f" {ranks}", hash_of(key), shown, ranks)
 
 
 def _values(

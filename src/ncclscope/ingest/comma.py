@@ -15,11 +15,11 @@ from ncclscope.ingest.files import CUT_OFF, DAMAGED, cannot_read, lines_of, open
 from ncclscope.ingest.json_stream import CutError, elements
 from ncclscope.ingest.records import (
     FIRST_WALL_NS,
-    Communicator,
     Format,
+    ImportedCommunicator,
+    ImportedProcess,
     ImportReport,
     Operation,
-    Process,
     Record,
     form_of,
     function_name,
@@ -109,8 +109,8 @@ def _operation(record: dict[str, Any], file: str, pid: int) -> Operation | None:
         values |= {"duration_ns": length, "source": "enqueue", "reason": _NO_PROXY}
     else:
         values["reason"] = _NO_PROXY
-    process = Process("", pid, file, own_clock=own_clock)
-    communicator = Communicator(key, hash_of(key)) if key else None
+    process = ImportedProcess("", pid, file, own_clock=own_clock)
+    communicator = ImportedCommunicator(key, hash_of(key)) if key else None
     return Operation(process, communicator, values)
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from ncclscope.ingest.files import DAMAGED, lines_of
 from ncclscope.ingest.records import (
-    Communicator,
     Format,
+    ImportedCommunicator,
+    ImportedProcess,
     ImportReport,
     Operation,
-    Process,
     Record,
     form_of,
     function_name,
@@ -61,7 +61,7 @@ def _operation(begin: dict[str, Any], end_us: object, file: str) -> Operation:
     given = arguments if isinstance(arguments, dict) else {}
     function = function_name(text(begin.get("name")))
     rank, start_ns = number(given.get("Rank"), 1 << 20), nanoseconds(begin.get("ts"), _US)
-    process = Process("", number(begin.get("pid"), (1 << 31) - 1), file, own_clock=True)
+    process = ImportedProcess("", number(begin.get("pid"), (1 << 31) - 1), file, own_clock=True)
     duration_ns = nanoseconds(end_us, _US) - start_ns
     values: dict[str, int | str] = {
         "rank": rank,
@@ -80,7 +80,7 @@ def _operation(begin: dict[str, Any], end_us: object, file: str) -> Operation:
         values |= {"duration_ns": duration_ns, "source": "host"}
     values["size_bytes"] = _size_bytes(values)
     key = str(given.get("CommHash", ""))[:32]
-    return Operation(process, Communicator(key) if key else None, values)
+    return Operation(process, ImportedCommunicator(key) if key else None, values)
 
 
 def _size_bytes(values: dict[str, int | str]) -> int:

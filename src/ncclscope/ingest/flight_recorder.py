@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ncclscope.ingest.call_stacks import MOST_FRAMES, stack_text
 from ncclscope.ingest.files import DAMAGED, cannot_read, read_bytes
 from ncclscope.ingest.records import (
     FIRST_WALL_NS,
-    Communicator,
     Format,
+    ImportedCommunicator,
+    ImportedMember,
+    ImportedProcess,
     ImportReport,
-    Member,
     Operation,
-    Process,
     Record,
     form_of,
     nanoseconds,
@@ -75,12 +76,12 @@ def read(path: Path, report: ImportReport) -> Iterator[Record]:
     if rank == NONE:
         report.note(f"{path.name} does not end in a rank: its operations are nobody's")
     version = text(document.get("comm_lib_version") or document.get("nccl_version"))
-    process = Process("", NONE, path.name, rank, version)
+    process = ImportedProcess("", NONE, path.name, rank, version)
     yield process
     groups = _groups(document.get("pg_config"))
     for communicator, ranks in groups.values():
         if rank in ranks:
-            yield Member(process, communicator, ranks.index(rank), rank)
+            yield ImportedMember(process, communicator, ranks.index(rank), rank)
     entries = document.get("entries")
     entries = entries if isinstance(entries, (list, tuple)) else []
     first = min((number(e.get("record_id")) for e in entries if isinstance(e, dict)), default=NONE)
@@ -95,9 +96,9 @@ def read(path: Path, report: ImportReport) -> Iterator[Record]:
             yield operation
 
 
-def _groups(config: object) -> dict[str, tuple[Communicator, list[int]]]:
+def _groups(config: object) -> dict[str, tuple[ImportedCommunicator, list[int]]]:
     """Process groups by name, with their global ranks."""
-    groups: dict[str, tuple[Communicator, list[int]]] = {}
+    groups: dict[str, tuple[ImportedCommunicator, list[int]]] = {}
     for name, entry in config.items() if isinstance(config, dict) else ():
         if not isinstance(entry, dict):
             continue
@@ -105,7 +106,7 @@ def _groups(config: object) -> dict[str, tuple[Communicator, list[int]]]:
         described = text(entry.get("desc"))
         shown = described if described not in ("", "undefined") else text(name)
         key = f"{text(name)} {','.join(map(str, ranks))}"
-        groups[text(name)] = (Communicator(key, 0, shown, len(ranks)), ranks)
+        groups[text(name)] = (ImportedCommunicator(key, 0, shown, len(ranks)), ranks)
     return groups
 
 
@@ -147,8 +148,8 @@ def _sizes(entry: dict[str, Any], function: str, ranks: int) -> dict[str, int | 
 
 def _operation(
     entry: dict[str, Any],
-    process: Process,
-    groups: dict[str, tuple[Communicator, list[int]]],
+    process: ImportedProcess,
+    groups: dict[str, tuple[ImportedCommunicator, list[int]]],
     seen: set[tuple[str, int]],
 ) -> Operation | None:
     name = text(entry.get("profiling_name"))
@@ -157,7 +158,9 @@ def _operation(
     group = entry.get("process_group")
     named = text(group[0] if isinstance(group, (list, tuple)) and group else group)
     described = text(group[1]) if isinstance(group, (list, tuple)) and len(group) > 1 else ""
-    communicator, ranks = groups.get(named, (Communicator(named, 0, described or named), []))
+    communicator, ranks = groups.get(
+        named, (ImportedCommunicator(named, 0, described or named), [])
+    )
     rank = ranks.index(process.global_rank) if process.global_rank in ranks else NONE
     if named not in groups and described == _DEFAULT:  # everybody is in it
         rank = process.global_rank
@@ -180,7 +183,17 @@ def _operation(
     if form != "collective" and pair:
         values["peer"] = number(int(pair[3]), _MOST_RANKS)
     _add_times(values, entry)
-    return Operation(process, communicator, values)
+    return Operation(process, communicator, values, _stack(entry.get("frames")))
+
+
+def _stack(frames: object) -> str:
+    """The frames of an entry as one text; "" where PyTorch kept none."""
+    frames = frames[:MOST_FRAMES] if isinstance(frames, (list, tuple)) else []
+    return stack_text(
+        (text(frame.get("name")), text(frame.get("filename")), max(number(frame.get("line")), 0))
+        for frame in frames
+        if isinstance(frame, dict)
+    )
 
 
 def _state(entry: dict[str, Any]) -> str:

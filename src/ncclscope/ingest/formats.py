@@ -8,6 +8,7 @@ from pathlib import Path
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.humanize import plural
 from ncclscope.ingest import nccl_log
+from ncclscope.ingest.call_stacks import CallStacks
 from ncclscope.ingest.files import head_of
 from ncclscope.ingest.format_names import FORMAT_NAMES
 from ncclscope.ingest.model_builder import ImportBuilder
@@ -91,11 +92,17 @@ def format_of(path: Path) -> Format | None:
     return next((form for form in FORMATS.values() if head and form.matches(head, path)), None)
 
 
-def import_files(plan: ImportPlan, folder: Path, progress: Progress | None = None) -> Model:
+def import_files(
+    plan: ImportPlan,
+    folder: Path,
+    progress: Progress | None = None,
+    stacks: CallStacks | None = None,
+) -> Model:
     """The model of all files, made in a folder. Files that cannot be read are named in its notes;
-    where none can be read, that is an error.
+    where none can be read, that is an error. `stacks` is filled with where operations were called.
     """
-    report, builder, problems = ImportReport(), ImportBuilder(folder, plan.form), []
+    report, problems = ImportReport(), []
+    builder = ImportBuilder(folder, plan.form, CallStacks() if stacks is None else stacks)
     for number, path in enumerate(plan.files):
         if progress:
             progress(number, len(plan.files))

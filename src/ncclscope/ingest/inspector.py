@@ -12,11 +12,11 @@ from typing import Any
 
 from ncclscope.ingest.files import DAMAGED, lines_of
 from ncclscope.ingest.records import (
-    Communicator,
     Format,
+    ImportedCommunicator,
+    ImportedProcess,
     ImportReport,
     Operation,
-    Process,
     Record,
     form_of,
     function_name,
@@ -49,7 +49,7 @@ def _matches(head: bytes, path: Path) -> bool:
 
 def read(path: Path, report: ImportReport) -> Iterator[Record]:
     """Operations of one log; lines that cannot be read are counted."""
-    processes: dict[tuple[str, int], Process] = {}
+    processes: dict[tuple[str, int], ImportedProcess] = {}
     for line in lines_of(path, report):
         if not line.strip():
             continue
@@ -67,19 +67,21 @@ def read(path: Path, report: ImportReport) -> Iterator[Record]:
 
 
 @lru_cache(1000)
-def _communicator(key: str, name: str, ranks: int, nodes: int) -> Communicator:
-    return Communicator(key, hash_of(key), name, ranks, nodes)
+def _communicator(key: str, name: str, ranks: int, nodes: int) -> ImportedCommunicator:
+    return ImportedCommunicator(key, hash_of(key), name, ranks, nodes)
 
 
 def _operation(
-    record: dict[str, Any], file: str, processes: dict[tuple[str, int], Process]
+    record: dict[str, Any], file: str, processes: dict[tuple[str, int], ImportedProcess]
 ) -> Operation | None:
     kind = "coll" if "coll_perf" in record else "p2p"
     perf, header, metadata = record[f"{kind}_perf"], record["header"], record.get("metadata", {})
     host, pid = text(metadata.get("hostname")), number(metadata.get("pid"), (1 << 31) - 1)
     process = processes.get((host, pid))
     if process is None:  # a process that names itself may have several files
-        process = processes[host, pid] = Process(host, pid, "" if host and pid >= 0 else file)
+        process = processes[host, pid] = ImportedProcess(
+            host, pid, "" if host and pid >= 0 else file
+        )
     communicator = _communicator(
         text(header["id"]),
         text(header.get("comm_name")),

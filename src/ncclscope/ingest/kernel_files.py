@@ -169,12 +169,12 @@ def _from_nsys(path: Path) -> list[KernelTrace]:
             database.execute("pragma trusted_schema = off")
             database.execute("pragma cell_size_check = on")
             database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            return _Export(database, path).traces()
+            return _KernelDatabase(database, path).traces()
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise cannot_read(path, error, "Export it again: nsys export --type sqlite") from None
 
 
-class _Export:
+class _KernelDatabase:
     """One database. Views, virtual tables and triggers are never touched."""
 
     def __init__(self, database: sqlite3.Connection, path: Path) -> None:

@@ -11,12 +11,13 @@ import numpy as np
 
 from ncclscope.arrays.types import Ints
 from ncclscope.humanize import plural
+from ncclscope.ingest.call_stacks import CallStacks
 from ncclscope.ingest.records import (
     Format,
+    ImportedMember,
+    ImportedProcess,
     ImportReport,
-    Member,
     Operation,
-    Process,
     Record,
     check_counted,
 )
@@ -24,6 +25,7 @@ from ncclscope.ingest.registry import ImportRegistry
 from ncclscope.model.align.host_clocks import solve
 from ncclscope.model.completeness import Completeness, impossible_sizes
 from ncclscope.model.match.instances import Instances
+from ncclscope.model.match.waits import Waits
 from ncclscope.model.model import Model
 from ncclscope.model.process.durations import IMPOSSIBLE_TIMES
 from ncclscope.model.schema import (
@@ -58,8 +60,8 @@ Values = Mapping[str, int | str]
 class ImportBuilder:
     """A model that is being made of records, in a temporary folder."""
 
-    def __init__(self, folder: Path, form: Format) -> None:
-        self._folder, self._form = folder, form
+    def __init__(self, folder: Path, form: Format, stacks: CallStacks) -> None:
+        self._folder, self._form, self._stacks = folder, form, stacks
         self._writer = Writer(folder)
         self._words = Vocabulary()
         self._registry = ImportRegistry(form.name)
@@ -77,12 +79,12 @@ class ImportBuilder:
         """Adds the records of one file."""
         registry = self._registry
         for record in records:
-            if isinstance(record, Process):
+            if isinstance(record, ImportedProcess):
                 registry.process(record)
                 continue
             process = registry.process(record.process)
             communicator = registry.communicator(record.communicator)
-            if isinstance(record, Member):
+            if isinstance(record, ImportedMember):
                 registry.member(communicator, process, record.rank, record.global_rank)
             else:
                 self._add_operation(process, communicator, record)
@@ -100,6 +102,7 @@ class ImportBuilder:
                 key = (*key, int(values["form"] == "send"), int(values.get("peer", NONE)))
             values["call_order"] = self._orders[key]
             self._orders[key] += 1
+        self._stacks.add(process, operation.stack)
         rows = self._rows.setdefault(process, [])
         rows.append(values)
         self._held += 1
@@ -224,9 +227,10 @@ class ImportBuilder:
             instances.add(part, self._form.start_error_ns)
         ranks = self._registry.ranks_of_communicators()
         clocks = solve([0] * max(len(self._registry.nodes), 1))
-        table = instances.table(clocks, self._streams.nodes(), ranks)
+        table, states = instances.table(clocks, self._streams.nodes(), ranks)
+        waits = Waits(streams, rules, states)
         for part in parts:
-            for name, values in instances.waits(part).items():
+            for name, values in waits.of(part).items():
                 part[name][:] = values
         self._count_gaps(streams.kind, streams.length, streams.communicator, ranks, table)
         return table

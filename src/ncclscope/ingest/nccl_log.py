@@ -11,12 +11,12 @@ from pathlib import Path
 
 from ncclscope.ingest.files import lines_of
 from ncclscope.ingest.records import (
-    Communicator,
     Format,
+    ImportedCommunicator,
+    ImportedMember,
+    ImportedProcess,
     ImportReport,
-    Member,
     Operation,
-    Process,
     Record,
     form_of,
     function_name,
@@ -125,9 +125,9 @@ def _matches(head: bytes, path: Path) -> bool:
 
 def read(path: Path, report: ImportReport) -> Iterator[Record]:
     """Processes, communicators, and the calls where they were logged."""
-    communicators: dict[tuple[str, int, str], tuple[Communicator, int]] = {}
+    communicators: dict[tuple[str, int, str], tuple[ImportedCommunicator, int]] = {}
     keys: dict[tuple[str, int], dict[str, str]] = {}  # by process and pointer
-    processes: dict[tuple[str, int], Process] = {}
+    processes: dict[tuple[str, int], ImportedProcess] = {}
     release = ""
     for raw in lines_of(path, report):
         if b"NCCL" not in raw:
@@ -145,31 +145,35 @@ def read(path: Path, report: ImportReport) -> Iterator[Record]:
         key = key_of(init, pointers) if init else ""
         if init and key:
             pointers[init.pointer] = key
-            communicator = Communicator(key, hash_of(init.hash), "", init.ranks)
+            communicator = ImportedCommunicator(key, hash_of(init.hash), "", init.ranks)
             communicators[line.host, line.pid, init.pointer] = communicator, init.rank
-            yield Member(process, communicator, init.rank)
+            yield ImportedMember(process, communicator, init.rank)
         elif call:
             yield _operation(call, line, process, communicators)
 
 
-def _process(line: Line, processes: dict[tuple[str, int], Process], release: str) -> Process:
+def _process(
+    line: Line, processes: dict[tuple[str, int], ImportedProcess], release: str
+) -> ImportedProcess:
     key = line.host, line.pid
     if key not in processes:
         without_cuda = release.split("+")[0]
-        processes[key] = Process(line.host, line.pid, nccl_version=without_cuda)
+        processes[key] = ImportedProcess(line.host, line.pid, nccl_version=without_cuda)
     return processes[key]
 
 
 def _operation(
     call: "re.Match[str]",
     line: Line,
-    process: Process,
-    communicators: dict[tuple[str, int, str], tuple[Communicator, int]],
+    process: ImportedProcess,
+    communicators: dict[tuple[str, int, str], tuple[ImportedCommunicator, int]],
 ) -> Operation:
     name, count, datatype, root, pointer, ranks, stream = call.groups()
     function = function_name(name)
     form = form_of(function)
-    fallback = Communicator(f"{line.host}:{line.pid}:{pointer}", 0, "", int((ranks or "0")[:7]))
+    fallback = ImportedCommunicator(
+        f"{line.host}:{line.pid}:{pointer}", 0, "", int((ranks or "0")[:7])
+    )
     communicator, rank = communicators.get((line.host, line.pid, pointer), (fallback, NONE))
     code = int(datatype[:3])
     named = NUMBERED_DATATYPES[code] if code < len(NUMBERED_DATATYPES) else ""

@@ -10,12 +10,12 @@ from typing import Any
 from ncclscope.ingest.files import cannot_read, read_bytes
 from ncclscope.ingest.records import (
     MOST_COUNTED,
-    Communicator,
     Format,
+    ImportedCommunicator,
+    ImportedMember,
+    ImportedProcess,
     ImportReport,
-    Member,
     Operation,
-    Process,
     Record,
     function_name,
     nanoseconds,
@@ -86,18 +86,20 @@ def _program(document: dict[str, Any]) -> str:
     return _FUNCTIONS.get(name) or function_name(name)
 
 
-def _members(config: dict[str, Any], file: str, document: dict[str, Any]) -> Iterator[Member]:
+def _members(
+    config: dict[str, Any], file: str, document: dict[str, Any]
+) -> Iterator[ImportedMember]:
     """The processes that took part. One of each is listed, whatever it has of threads and GPUs."""
     listed = config.get("devices")
     devices = [d for d in listed if isinstance(d, dict)] if isinstance(listed, list) else []
     each = max(number(config.get("nthreads")), 1) * max(number(config.get("ngpus")), 1)
     hosts = {text(device.get("hostname")) for device in devices}
     ranks = max(len(devices), 1) * each
-    communicator = Communicator(file, 0, file.split(".")[0], ranks, max(len(hosts), 1))
+    communicator = ImportedCommunicator(file, 0, file.split(".")[0], ranks, max(len(hosts), 1))
     version = number(document.get("nccl_version"))
     release = text_of(release_of_code(version)) if version > 0 else ""
     for place, device in enumerate(devices or [{}]):
-        process = Process(
+        process = ImportedProcess(
             text(device.get("hostname")),
             number(device.get("pid"), (1 << 31) - 1),
             file,
@@ -108,7 +110,7 @@ def _members(config: dict[str, Any], file: str, document: dict[str, Any]) -> Ite
         first = number(device.get("rank"))
         first = first if first != NONE else place * each
         for rank in range(first, first + min(each, 1024)):
-            yield Member(process, communicator, rank, rank)
+            yield ImportedMember(process, communicator, rank, rank)
 
 
 def _began_ns(value: object) -> int:
@@ -120,7 +122,7 @@ def _began_ns(value: object) -> int:
 
 
 def _operations(
-    result: dict[str, Any], program: str, member: Member, began_ns: int
+    result: dict[str, Any], program: str, member: ImportedMember, began_ns: int
 ) -> Iterator[Operation]:
     datatype = text(result.get("type"))
     try:

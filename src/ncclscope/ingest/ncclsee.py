@@ -11,9 +11,9 @@ from ncclscope.ingest.files import DAMAGED, lines_of
 from ncclscope.ingest.records import (
     MOST_COUNTED,
     Format,
+    ImportedProcess,
     ImportReport,
     Operation,
-    Process,
     Record,
     check_counted,
     form_of,
@@ -37,7 +37,7 @@ def read(path: Path, report: ImportReport) -> Iterator[Record]:
     """As many operations of a bucket as it counted, all with its mean."""
     match = _PID.search(path.name)
     pid = number(int(match[1]), (1 << 31) - 1) if match else NONE
-    process = Process("", pid, path.name, own_clock=True)
+    process = ImportedProcess("", pid, path.name, own_clock=True)
     yield process
     lines = (line.decode("utf-8", "replace") for line in lines_of(path, report))
     rows = csv.DictReader(line.replace("\0", "") for line in lines)
@@ -56,7 +56,7 @@ def read(path: Path, report: ImportReport) -> Iterator[Record]:
             report.lose(DAMAGED)
 
 
-def _operations(row: dict[str, str], process: Process) -> Iterator[Operation] | None:
+def _operations(row: dict[str, str], process: ImportedProcess) -> Iterator[Operation] | None:
     try:
         calls, size = int(row["Calls"]), int(row["BytesTransferred"])
         total = nanoseconds(float(row["TotalTime_us"]), _US)
@@ -70,7 +70,7 @@ def _operations(row: dict[str, str], process: Process) -> Iterator[Operation] | 
 
 
 def _same(
-    process: Process, function: str, calls: int, size: int, total_ns: int
+    process: ImportedProcess, function: str, calls: int, size: int, total_ns: int
 ) -> Iterator[Operation]:
     """Sums stay right: what a division leaves goes to the first ones."""
     for place in range(calls):

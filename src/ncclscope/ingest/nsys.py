@@ -18,12 +18,12 @@ from urllib.parse import quote
 
 from ncclscope.ingest.files import cannot_read
 from ncclscope.ingest.records import (
-    Communicator,
     Format,
+    ImportedCommunicator,
+    ImportedMember,
+    ImportedProcess,
     ImportReport,
-    Member,
     Operation,
-    Process,
     Record,
     form_of,
     function_name,
@@ -127,10 +127,10 @@ class _Export:
         row = self._database.execute(query).fetchone()
         return text(row[0]) if row else ""
 
-    def _process(self, global_id: int) -> Process:
+    def _process(self, global_id: int) -> ImportedProcess:
         pid = (global_id >> 24) & 0xFFFFFF
         file, alone = self._path.name, self._base_ns == NONE
-        return Process(self._host, pid, file, self._rank, own_clock=alone)
+        return ImportedProcess(self._host, pid, file, self._rank, own_clock=alone)
 
     def _time(self, value: int) -> int:
         return value + max(self._base_ns, 0) if value != NONE else NONE
@@ -253,7 +253,7 @@ class _Export:
             if "No. of ranks" in call.payload:
                 count, rank = call.payload["No. of ranks"], call.payload.get("Rank", NONE)
                 ranks[group, communicator_id] = count, rank
-                yield Member(process, _communicator(communicator_id, count), rank)
+                yield ImportedMember(process, _communicator(communicator_id, count), rank)
                 continue
             function = function_name(call.name)
             if function == call.name:  # ncclCommSplit and the like
@@ -305,8 +305,10 @@ class _Export:
         return Operation(self._process(kernel[5]), None, values)
 
 
-def _communicator(communicator_id: int, ranks: int) -> Communicator:
-    return Communicator(f"{communicator_id:#x}", hash_of(communicator_id), "", max(ranks, 0))
+def _communicator(communicator_id: int, ranks: int) -> ImportedCommunicator:
+    return ImportedCommunicator(
+        f"{communicator_id:#x}", hash_of(communicator_id), "", max(ranks, 0)
+    )
 
 
 def _payload(data: Any, schemas: _Schemas) -> dict[str, int]:

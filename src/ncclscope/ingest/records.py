@@ -13,7 +13,7 @@ from ncclscope.nccl.torch_names import FUNCTIONS_OF_TORCH
 
 _LARGEST = 1 << 62
 _LONGEST_TEXT = 4096
-MOST_COUNTED = 1 << 24  # operations that an import makes of counts
+MOST_COUNTED = 1 << 21  # operations that an import makes of counts: a million takes 5 s
 FIRST_WALL_NS = 10**18  # 2001: what is less counts from somewhere else than 1970
 # NCCL's functions by their names in lower case without underscores.
 _FUNCTIONS = {name.casefold(): name for name in (*FUNCTIONS, "AlltoAllv")}
@@ -22,7 +22,7 @@ _KERNEL = re.compile(r"nccl(?:Dev|Symk)?(?:Dev)?Kernel_([A-Za-z]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ImportedProcess:
     """A process, as far as a file names it. Equal ones are the same process."""
 
     host: str
@@ -35,7 +35,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Communicator:
+class ImportedCommunicator:
     """A communicator; `key` names it in all files of one import."""
 
     key: str
@@ -46,11 +46,11 @@ class Communicator:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ImportedMember:
     """A rank of a communicator, with or without operations."""
 
-    process: Process
-    communicator: Communicator
+    process: ImportedProcess
+    communicator: ImportedCommunicator
     rank: int
     global_rank: int = NONE
 
@@ -61,12 +61,13 @@ class Operation:
     are ns since 1970, or of the process's own clock.
     """
 
-    process: Process
-    communicator: Communicator | None
+    process: ImportedProcess
+    communicator: ImportedCommunicator | None
     values: Mapping[str, int | str]
+    stack: str = ""  # where it was called, as ingest/call_stacks.py writes it
 
 
-Record = Operation | Member | Process
+Record = Operation | ImportedMember | ImportedProcess
 
 
 @dataclass(slots=True)

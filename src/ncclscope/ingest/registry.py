@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ncclscope.arrays.types import Ints
-from ncclscope.ingest.records import Communicator, Process
+from ncclscope.ingest.records import ImportedCommunicator, ImportedProcess
 from ncclscope.model.match.communicator_names import Membership, name_communicators
 from ncclscope.model.match.communicator_table import dimension_codes
 from ncclscope.model.rows import ProcessRow
@@ -25,7 +25,7 @@ class _CommunicatorRow:
     nodes: int = 0
     members: dict[tuple[int, int], int] = field(default_factory=dict)  # (process, rank) -> global
 
-    def add(self, record: Communicator) -> None:
+    def add(self, record: ImportedCommunicator) -> None:
         """Takes what a record says of it."""
         self.id = self.id or record.id
         self.name = self.name or record.name
@@ -43,14 +43,14 @@ class ImportRegistry:
 
     def __init__(self, mode: str) -> None:
         self._mode = mode
-        self._processes: dict[Process, int] = {}
+        self._processes: dict[ImportedProcess, int] = {}
         self._nodes: dict[tuple[str, str], int] = {}
         self._rows: dict[str, int] = {}
         self._communicators: list[_CommunicatorRow] = []
-        self._row_of: dict[Communicator, int] = {}  # of records that were seen before
+        self._row_of: dict[ImportedCommunicator, int] = {}  # of records that were seen before
 
     @property
-    def processes(self) -> list[Process]:
+    def processes(self) -> list[ImportedProcess]:
         """By row."""
         return list(self._processes)
 
@@ -59,7 +59,7 @@ class ImportRegistry:
         """Names of hosts, by row."""
         return [host for host, _ in self._nodes]
 
-    def process(self, process: Process) -> int:
+    def process(self, process: ImportedProcess) -> int:
         """The process's row."""
         row = self._processes.get(process)
         if row is None:
@@ -67,7 +67,7 @@ class ImportRegistry:
             self.node(process)
         return row
 
-    def node(self, process: Process) -> int:
+    def node(self, process: ImportedProcess) -> int:
         """The row of the process's node: its host, or a node of its own if it has its own clock or
         its host is not known.
         """
@@ -75,7 +75,7 @@ class ImportRegistry:
         key = (process.host, f"{process.file}:{process.pid}" if alone else "")
         return self._nodes.setdefault(key, len(self._nodes))
 
-    def communicator(self, record: Communicator | None) -> int:
+    def communicator(self, record: ImportedCommunicator | None) -> int:
         """The communicator's row."""
         if record is None:
             return NONE

@@ -13,7 +13,6 @@ from ncclscope.native import LONGEST_PLUGIN_PATH
 from ncclscope.nccl.events import BIT, GPU_TIMING_EVENTS, MODE_EVENTS, SAMPLING_EVENTS
 from ncclscope.private_directory import make_private_directory
 
-TORCH_LEVELS = ("steps", "modules")
 NVTX_VARIABLE = "NVTX_INJECTION64_PATH"  # of the one library that gets a process's NVTX calls
 
 

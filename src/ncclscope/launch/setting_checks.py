@@ -8,12 +8,12 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 
+from ncclscope.byte_sizes import recorder_size_in_bytes
 from ncclscope.errors import UsageError
-from ncclscope.launch.environment import TORCH_LEVELS, Settings
+from ncclscope.launch.environment import Settings
+from ncclscope.launch.setting_names import GPU_TIMINGS, TORCH_LEVELS
 from ncclscope.nccl.events import MODES, NEWEST_INTERFACE, events_of
 
-GPU_TIMINGS = ("auto", "kernel", "sampled", "off")
-_SIZE = re.compile(r"\s*\d+(\.\d*)?([eE]\d+)?[KMGkmg]?")
 _MASK = re.compile(r"0[xX][0-9a-fA-F]+|0|[1-9]\d*")
 _ALL_EVENTS = events_of(NEWEST_INTERFACE)
 _MOST_BYTES = 1e15
@@ -21,11 +21,10 @@ _LONGEST_WAIT_S = 3600.0
 
 
 def _check_size(text: str) -> str:
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    if not _SIZE.fullmatch(text):
+    size_bytes = recorder_size_in_bytes(text)
+    if size_bytes is None:
         return "a number of bytes, with K, M or G: 64M"
-    number = float(text.rstrip("KMGkmg")) * units.get(text[-1].upper(), 1)
-    return "" if number <= _MOST_BYTES else "at most 931322G"
+    return "" if size_bytes <= _MOST_BYTES else "at most 931322G"
 
 
 def _check_mask(text: str) -> str:

@@ -206,9 +206,9 @@ def event_sums(times: Records, excess: EventExcess) -> EventSums:
     strata = _strata(times, count, sum_ns, excess)
     totals = strata_totals(strata)
     half = np.maximum(totals.below, totals.above) + totals.systematic
-    known = (count > 0) & strata.is_known
-    all_ns = np.where(known, totals.total, 0.0)
-    return EventSums(count, sum_ns, exact, all_ns, np.where(known, half, 0.0))
+    is_estimated = (count > 0) & strata.is_known
+    all_ns = np.where(is_estimated, totals.total, 0.0)
+    return EventSums(count, sum_ns, exact, all_ns, np.where(is_estimated, half, 0.0))
 
 
 def _strata(times: Records, count: Floats, sum_ns: Floats, excess: EventExcess) -> Strata:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ncclscope.json_answers import VERSION
 from ncclscope.live.job_follower import FollowedJob
 from ncclscope.live.top_model import RateHistory, TopData, top_data
 from ncclscope.live.top_ranks import rank_totals
@@ -18,7 +19,6 @@ from ncclscope.report.status import line
 
 HANG, STRAGGLER = "hang", "straggler"
 KINDS = (HANG, STRAGGLER)
-VERSION = 1  # of the JSON object; fields are added without a change of it
 _STRAGGLER_SHARE = 0.1  # of the time of others, as in the alert NcclStraggler
 JobKind = tuple[Path, str]
 

@@ -52,7 +52,7 @@ _SCOPE = (
 METRICS = (
     Metric("run", INFO, "The job: NCCL's release, mode, whether it is a simulation.",
            ("nccl", "mode", "capture", "simulation")),
-    Metric("process_up", GAUGE, "1 while the process lives, 0 when it died without a goodbye.",
+    Metric("process_up", GAUGE, "1 while the process lives, 0 when it died.",
            ("rank",)),
     Metric("hung", GAUGE, "1 if `ncclscope status` calls the job hung, else 0."),
     Metric("expected_processes", GAUGE,

@@ -127,18 +127,19 @@ TOTAL_COLUMNS: tuple[TopColumn[TopRankTotal], ...] = (
     TopColumn("drop", 5, lambda r: _short_count(r.dropped), lambda r: r.dropped),
 )
 BLAMED_COLUMN = 7  # of TOTAL_COLUMNS
-# What help says about columns whose titles do not speak for themselves.
+# What help says about columns whose titles do not speak for themselves. It fits 80 x 24 without
+# broken lines if a text has at most 58 characters.
 COLUMN_HELP = {
     "op/s": "operations a second of one rank",
     "algbw, busbw": "GB/s over the last 5 s, as nccl-tests define them",
-    "gpu": "share of the time in which NCCL kernels run, waiting included",
-    "wait": "of that, share beyond the rank with the least: waiting for others",
+    "gpu": "share of time that NCCL kernels run, with their waiting",
+    "wait": "of that, share beyond the least of all ranks: waiting",
     "late": "the rank for which all others wait",
     "excess, waits": "share of its time that a rank waits for others",
-    "blamed": "share of their time that others wait for a rank, where it began there",
+    "blamed": "share of others' time that they wait, begun on this rank",
     "open, age": "operations in flight, and the age of the oldest",
     "drop": "events that are not on record",
-    "by": "where a time comes from: gpu, host …; or what the operation does",
+    "by": "where a time comes from; or what the operation does",
 }
 OPERATION_COLUMNS: tuple[TopColumn[RecentOperation], ...] = (
     TopColumn(

@@ -3,8 +3,9 @@
 Several processes may write rows of one table at the same time, each to its own place.
 """
 
+import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,9 +15,11 @@ import numpy.typing as npt
 from ncclscope.model.schema import NONE, OPTIONAL_COLUMNS, TABLES, Column, Columns
 
 
-def column_file(folder: Path, table: str, column: str) -> Path:
-    """The file of one column."""
-    return folder / f"{table}.{column}"
+def column_file(folder: Path, table: str, column: str, version: int = 0) -> Path:
+    """The file of one column. `version`: above 0 while a model is made, of values that replace
+    those of the file before.
+    """
+    return folder / (f"{table}.{column}.{version}" if version else f"{table}.{column}")
 
 
 def write_columns(
@@ -25,15 +28,16 @@ def write_columns(
     first_row: int,
     columns: Columns,
     chosen: Sequence[Column] | None = None,
+    versions: Mapping[str, int] = {},
 ) -> None:
     """Writes rows of a table, from `first_row` on. Optional columns may be missing; `chosen`:
-    these columns alone.
+    these columns alone; `versions`: of their files.
     """
     for column in TABLES[table] if chosen is None else chosen:
         if column.name in OPTIONAL_COLUMNS.get(table, ()) and column.name not in columns:
             continue
         values = np.ascontiguousarray(columns[column.name], column.dtype)
-        path = column_file(folder, table, column.name)
+        path = column_file(folder, table, column.name, versions.get(column.name, 0))
         target = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             place, left = first_row * values.itemsize, values.data.cast("B")
@@ -54,18 +58,39 @@ def is_absent(values: npt.NDArray[Any]) -> bool:
     return values.strides == (0,) and len(values) > 0
 
 
-def map_columns(folder: Path, table: str, rows: int, mode: Literal["r", "r+"]) -> Columns:
-    """A table's columns as mapped arrays; with `r+` they can be written to."""
+def map_columns(
+    folder: Path,
+    table: str,
+    rows: int,
+    mode: Literal["r", "r+"],
+    versions: Mapping[str, int] = {},
+) -> Columns:
+    """A table's columns as mapped arrays; with `r+` they can be written to. `versions`: of their
+    files.
+    """
     columns: Columns = {}
     optional = OPTIONAL_COLUMNS.get(table, ())
     for column in TABLES[table]:
-        path = column_file(folder, table, column.name)
+        path = column_file(folder, table, column.name, versions.get(column.name, 0))
         if rows and column.name in optional and not path.exists():
             columns[column.name] = absent_column(rows, column.dtype)
         elif rows:
-            # As a plain array: slices of numpy's own class take ten times as long.
-            mapped = np.memmap(path, column.dtype, mode, shape=(rows,))
-            columns[column.name] = np.asarray(mapped)
+            columns[column.name] = map_file(path, column.dtype, rows, mode)
         else:
             columns[column.name] = np.empty(0, column.dtype)
     return columns
+
+
+def map_file(
+    path: Path, dtype: npt.DTypeLike, rows: int, mode: Literal["r", "r+"]
+) -> npt.NDArray[Any]:
+    """A mapped file as a plain array. numpy's own class takes five times as long to make, and a
+    model has hundreds of columns; slices of it take ten times as long.
+    """
+    access = mmap.ACCESS_READ if mode == "r" else mmap.ACCESS_WRITE
+    size_bytes = rows * np.dtype(dtype).itemsize
+    file = os.open(path, os.O_RDONLY if mode == "r" else os.O_RDWR)
+    try:
+        return np.frombuffer(mmap.mmap(file, size_bytes, access=access), dtype)
+    finally:
+        os.close(file)

@@ -1,9 +1,10 @@
 """What is on record against what must exist: one record that opens every output."""
 
 from dataclasses import asdict, dataclass, field, fields
+from html import escape
 from typing import Any
 
-from ncclscope.humanize import plural
+from ncclscope.humanize import plural, printable
 
 SIMULATION = "this is a simulation: nothing of it was measured"  # a note
 FLIGHT_RECORDER = "older than the flight recorder reaches back"  # a reason of losses
@@ -132,6 +133,10 @@ class Completeness:
 
     def __repr__(self) -> str:
         return self.line()
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<li>{escape(printable(note))}</li>" for note in self.notes)
+        return f"<div>{escape(self.line())}<ul>{notes}</ul></div>"
 
     @staticmethod
     def from_json(record: dict[str, Any]) -> "Completeness":

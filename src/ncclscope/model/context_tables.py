@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.types import Ints
 from ncclscope.model.column_files import write_columns
 from ncclscope.model.match.process_table import ToReference
 from ncclscope.model.model import Training
@@ -62,8 +63,10 @@ class ContextTables:
                 nothing = empty(columns, rows.stop - rows.start)
                 write_columns(writer.folder, "operations", rows.start, nothing, columns)
 
-    def append_tables(self, writer: Writer, operations: Columns, to_reference: ToReference) -> None:
-        """Writes the tables, with times on the one clock."""
+    def append_tables(
+        self, writer: Writer, operations: Ints | None, to_reference: ToReference
+    ) -> None:
+        """Writes the tables, with times on the one clock. `operations`: how many, by module."""
         for table, process, node, columns in self._tables:
             moved = dict(columns)
             moved["process"] = np.full(len(columns["step"]), process, np.int32)
@@ -71,10 +74,8 @@ class ContextTables:
                 times = to_reference(node, columns[name])
                 moved[name] = np.where(columns[name] == NONE, NONE, times)
             writer.append(table, moved)
-        if self.modules:
-            own = np.asarray(operations["module"])
-            counts = np.bincount(own[own != NONE], minlength=len(self.modules))
-            writer.append("modules", {"operations": counts.astype(np.int64)})
+        if operations is not None:
+            writer.append("modules", {"operations": operations})
 
     def training(self) -> Training:
         """What the program said about itself."""

@@ -8,10 +8,11 @@ from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.column_files import is_absent
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.rows import GpuRow, ProcessRow
-from ncclscope.model.schema import Columns
+from ncclscope.model.schema import ORIGINS, Columns
 
 __all__ = ["Model", "ProcessRow", "Progress", "windows_by_process"]
 
+PERIODIC = ORIGINS.index("period")  # origin of steps that the period of calls shows
 Progress = Callable[[int, int], None]  # done, of how many
 
 
@@ -54,9 +55,16 @@ class Model:
 
     @property
     def has_context(self) -> bool:
-        """Whether any operation has a step, a phase or a module."""
+        """Whether the program said a step, a phase or a module of any operation."""
         step = self.tables["operations"].get("step")
-        return step is not None and len(step) > 0 and not is_absent(step)
+        said = step is not None and len(step) > 0 and not is_absent(step)
+        return said and not self._has_periodic_steps_only()
+
+    def _has_periodic_steps_only(self) -> bool:
+        """Whether steps are known by the period of calls, and nothing else of the program is."""
+        origins = self.tables["steps"]["origin"]  # alike in all rows, if they are periodic
+        others = len(self.tables["phases"]["phase"]) or len(self.module_names)
+        return bool(len(origins) and not others and origins[0] == PERIODIC)
 
     @property
     def dimensions(self) -> list[str]:

@@ -16,13 +16,12 @@ import numpy as np
 
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Ints
-from ncclscope.model.model import Model
-from ncclscope.model.schema import NONE, ORIGINS, STEPS, Columns, empty
+from ncclscope.model.model import PERIODIC, Model
+from ncclscope.model.schema import NONE, STEPS, Columns, empty
 
 _FEWEST = 4  # steps
 _SHARE = 2 / 3  # of kinds whose counts must fit
 _REGULAR = 0.25  # of the median: most that half of the distances may differ by
-_PERIOD = ORIGINS.index("period")
 
 
 def with_periodic_steps(model: Model) -> Model:
@@ -44,13 +43,13 @@ def with_periodic_steps(model: Model) -> Model:
         table = empty(STEPS, len(begins))
         table["process"][:], table["step"][:] = process, np.arange(len(begins))
         table["start_ns"][:], table["end_ns"][:-1] = begins, begins[1:]
-        table["origin"][:] = _PERIOD
+        table["origin"][:] = PERIODIC
         parts.append(table)
     if not parts:
         return model
     steps = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     tables = {**model.tables, "operations": {**operations, "step": step}, "steps": steps}
-    return replace(model, tables=tables)
+    return replace(model, tables=tables, whole={**model.whole, "steps": frozenset()})
 
 
 def _when(operations: Columns, rows: slice | Ints) -> Ints:

@@ -184,11 +184,26 @@ class Streams:
             return np.full(len(stream), NONE, np.int64), np.full(len(stream), NONE, np.int64)
         place = np.minimum(np.searchsorted(self.code, stream), len(self.code) - 1)
         number = order - self.first_order[place]
-        known = (self.code[place] == stream) & (number >= 0) & (number < self.length[place])
+        is_there = (self.code[place] == stream) & (number >= 0) & (number < self.length[place])
         return (
-            np.where(known, place, NONE),
-            np.where(known, self.first_row[place] + number, NONE),
+            np.where(is_there, place, NONE),
+            np.where(is_there, self.first_row[place] + number, NONE),
         )
+
+    def part(self, places: slice) -> "Streams":
+        """Some of the streams, their rows counted from 0."""
+        first = self.first_row[places]
+        return Streams(
+            self.code[places],
+            self.first_order[places],
+            self.length[places],
+            first - first[0] if len(first) else first,
+        )
+
+    def by_communicator(self) -> list[slice]:
+        """The streams of each kind and communicator, which follow each other."""
+        first = np.flatnonzero(np.diff(self.code >> 2 * _BITS, prepend=-1)).tolist()
+        return [slice(a, b) for a, b in zip(first, [*first[1:], len(self.code)], strict=True)]
 
     def by_row(self, rows: slice) -> tuple[Ints, Ints]:
         """By row the place of its stream and its number in it."""

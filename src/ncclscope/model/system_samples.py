@@ -23,7 +23,7 @@ _MOST_SAMPLES, _FEWEST_SAMPLES = 200_000, 500  # of all hosts together; of one f
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class CounterSeries:
     """One counter of one device over time."""
 
     node: int
@@ -56,7 +56,7 @@ class Series:
 class SystemSamples:
     """All counters of a capture."""
 
-    tracks: tuple[Series, ...] = ()
+    tracks: tuple[CounterSeries, ...] = ()
     samples: int = 0
     lost: int = 0  # samples that could not be written
     damaged: int = 0  # lines that could not be read
@@ -65,7 +65,7 @@ class SystemSamples:
     newer: int = 0  # files of a later release
     notes: tuple[tuple[str, str], ...] = ()  # host, and what could not be sampled there
 
-    def of(self, kind: str, counter: str) -> dict[tuple[int, Device], Series]:
+    def of(self, kind: str, counter: str) -> dict[tuple[int, Device], CounterSeries]:
         """A counter by node and device."""
         return {
             (track.node, track.device): track
@@ -118,7 +118,7 @@ def _deleted(journals: list[SampleFile]) -> int:
     return sum(most.values())
 
 
-def _order(track: Series) -> tuple[int, str, int, str, str]:
+def _order(track: CounterSeries) -> tuple[int, str, int, str, str]:
     device = track.device
     return track.node, device.kind, len(device.name), device.name, track.counter.name
 
@@ -189,7 +189,7 @@ def _one_at_a_time(parts: list[_Part]) -> list[_Part]:
     return kept
 
 
-def _tracks(node: int, parts: list[_Part]) -> Iterator[Series]:
+def _tracks(node: int, parts: list[_Part]) -> Iterator[CounterSeries]:
     """Every counter of a device."""
     kept = _one_at_a_time(parts)
     device = kept[0].device  # with the facts that most of the samples are of
@@ -202,10 +202,10 @@ def _tracks(node: int, parts: list[_Part]) -> Iterator[Series]:
         value = np.concatenate([part.values[name] for part in of])
         sampler = np.repeat([part.sampler for part in of], [len(part.time_ns) for part in of])
         order = np.argsort(time_ns, kind="stable")
-        known = (one for one in COUNTERS.get(device.kind, ()) if one.name == name)
-        counter = next(known, Counter(name, "gauge", ""))  # of a later release
+        of_name = (one for one in COUNTERS.get(device.kind, ()) if one.name == name)
+        counter = next(of_name, Counter(name, "gauge", ""))  # of a later release
         value = np.where(value[order] == NOT_THERE, NONE, value[order])
-        yield Series(node, device, counter, time_ns[order], value, sampler[order])
+        yield CounterSeries(node, device, counter, time_ns[order], value, sampler[order])
 
 
 def system_columns(system: SystemSamples) -> tuple[Columns, dict[str, list[str]]]:

@@ -63,6 +63,10 @@ class Plot:
                 f"cannot write {os.fspath(path)}: {cause}", "Name a file like plot.png or plot.svg"
             ) from None
 
+    def __repr__(self) -> str:
+        title = self.figure.axes[0].get_title() if self.figure.axes else ""
+        return f'<plot "{title}": a notebook shows it, save("plot.png") writes it>'
+
     def _repr_png_(self) -> bytes:
         out = io.BytesIO()
         self.figure.savefig(out, format="png", dpi=_DPI, bbox_inches="tight")

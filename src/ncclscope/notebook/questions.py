@@ -17,6 +17,7 @@ from ncclscope.analysis.selection import (
     parse_by,
 )
 from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
+from ncclscope.analysis.time_selection import model_between
 from ncclscope.analysis.waiting.origins import waiting_of
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.capture.housekeeping import process_folders
@@ -107,10 +108,23 @@ def report(
     )
 
 
-def diagnose(model: Model, baseline: "str | os.PathLike[str] | None") -> Findings:
-    """All findings about a capture."""
+def _part(model: Model, window: tuple[Moment, Moment]) -> Model:
+    """The model of what began between two moments."""
+    moments = (_moment_ns(model, moment) for moment in window)
+    return model_between(model, Selection(None, None, None, *moments))
+
+
+def diagnose(
+    model: Model,
+    baseline: "str | os.PathLike[str] | None",
+    window: tuple[Moment, Moment] = (None, None),
+) -> Findings:
+    """All findings about a capture, or about a part of its time."""
     expected = None if baseline is None else read_baseline(Path(baseline))
-    found = diagnosis.diagnose(model, unfinished_snapshots(model), expected)
+    # Snapshots show the last moment, which is not in a time that ends before it.
+    snapshots = unfinished_snapshots(model) if window[1] is None else None
+    model = _part(model, window)
+    found = diagnosis.diagnose(model, snapshots, expected)
     return Findings(
         diagnosis_text.as_json(model, found),
         list(diagnosis_text.lines(model, found, _WIDTH)),
@@ -149,8 +163,10 @@ def whatif(
     links: Sequence[tuple[int, int]],
     free: Names,
     bandwidth_gbs: dict[str, float],
+    window: tuple[Moment, Moment] = (None, None),
 ) -> WhatIfAnswer:
-    """What the run would take with a change."""
+    """What the run, or a part of it, would take with a change."""
+    model = _part(model, window)
     waiting = waiting_of(Run(model))
     if waiting is None:
         raise NcclscopeError(

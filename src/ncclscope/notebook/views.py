@@ -12,6 +12,9 @@ import numpy as np
 from ncclscope.analysis.measures import EXACT_SOURCES
 from ncclscope.capture.reader import is_dataset
 from ncclscope.errors import NcclscopeError
+from ncclscope.ingest.call_stacks import COLUMNS as STACK_COLUMNS
+from ncclscope.ingest.call_stacks import TABLE as STACKS
+from ncclscope.ingest.call_stacks import stacks_query
 from ncclscope.model.detail_schema import DETAILS
 from ncclscope.model.detail_tables import details_of
 from ncclscope.model.model import Model
@@ -30,7 +33,7 @@ from ncclscope.model.sql_views import (
 from ncclscope.nccl.bandwidth import bus_factor
 
 PAIRS = "pairs"
-NAMES = (*SHOWN, PAIRS)  # of all tables
+NAMES = (*SHOWN, PAIRS, STACKS)  # of all tables
 # Columns with a time, and the column with its wall clock.
 _CLOCKS = {
     "call_ns": "call_utc",
@@ -205,6 +208,10 @@ def create_on_first_use(connection: duckdb.DuckDBPyConnection, model: Model, tab
         connection.execute(f"create or replace temp table system as select {added} from system")
     elif table in DETAILS:
         _create_details(connection, model, table)
+    elif table == STACKS:
+        columns = ", ".join(f"cast(null as {kind}) as {name}" for name, kind, _ in STACK_COLUMNS)
+        query = stacks_query(model.path) or f"select {columns} limit 0"
+        connection.execute(f"create temp table {STACKS} as {query}")
     else:
         return False
     return True

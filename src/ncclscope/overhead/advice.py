@@ -5,12 +5,14 @@ from collections.abc import Callable
 from ncclscope.humanize import three_digits
 from ncclscope.overhead.event_steps import KERNELS, PROXY
 from ncclscope.overhead.statistics import OverheadShares, Share
-from ncclscope.overhead.trials import Trial
+from ncclscope.overhead.trials import OverheadTrial
 
 _PartOfShares = Callable[[OverheadShares], Share | None]
 
 
-def advice_lines(trial: Trial, wall: OverheadShares, cpu: OverheadShares | None) -> list[str]:
+def advice_lines(
+    trial: OverheadTrial, wall: OverheadShares, cpu: OverheadShares | None
+) -> list[str]:
     """What to set to pay less, one line each; why not if there is nothing to set."""
     kernels = _costs(wall, cpu, lambda shares: shares.step(KERNELS))
     proxy = _costs(wall, cpu, lambda shares: shares.step(PROXY))

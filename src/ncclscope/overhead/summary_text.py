@@ -7,10 +7,11 @@ from typing import Any
 
 from ncclscope._version import __version__
 from ncclscope.humanize import three_digits
+from ncclscope.json_answers import VERSION
 from ncclscope.overhead.advice import advice_lines
 from ncclscope.overhead.event_steps import STEPS, steps_of
 from ncclscope.overhead.statistics import OverheadShares, Share, overhead_shares
-from ncclscope.overhead.trials import Trial
+from ncclscope.overhead.trials import OverheadTrial
 
 _MORE_ROUNDS = 4  # times as many halve an interval
 Costs = Mapping[str, Sequence[float]]
@@ -20,7 +21,7 @@ Costs = Mapping[str, Sequence[float]]
 class OverheadResult:
     """What all rounds cost by variant, and what follows from it."""
 
-    trial: Trial
+    trial: OverheadTrial
     mask: int  # the events that the recorder asks for
     costs: Costs
     wall: OverheadShares  # or that of a number that the command prints
@@ -33,7 +34,9 @@ class OverheadResult:
         return len(self.costs["ours"])
 
 
-def overhead_result(trial: Trial, mask: int, costs: Costs, cpu_costs: Costs) -> OverheadResult:
+def overhead_result(
+    trial: OverheadTrial, mask: int, costs: Costs, cpu_costs: Costs
+) -> OverheadResult:
     """The shares of all parts, from costs by variant and round."""
     steps = [step.name for step in steps_of(mask)]
     measurable = trial.cpu_is_known and all(min(values) > 0 for values in cpu_costs.values())
@@ -58,7 +61,7 @@ def _cost(seconds: float) -> str:
     return f"{three_digits(seconds * 1e6)} µs"
 
 
-def _median_text(trial: Trial, costs: Sequence[float]) -> str:
+def _median_text(trial: OverheadTrial, costs: Sequence[float]) -> str:
     median = statistics.median(costs)
     if trial.counts_calls:
         return f"{1 / median:,.0f} calls/s"
@@ -67,7 +70,7 @@ def _median_text(trial: Trial, costs: Sequence[float]) -> str:
     return _cost(median)
 
 
-def variant_name(trial: Trial, variant: str) -> str:
+def variant_name(trial: OverheadTrial, variant: str) -> str:
     """A variant's name in the table."""
     ours = f"ncclscope ({trial.settings.mode})"
     if trial.plugin.name != "libnccl-profiler-ncclscope.so":
@@ -182,6 +185,7 @@ def as_json(result: OverheadResult) -> dict[str, Any]:
     """The result as a JSON object; costs are seconds, or seconds for a unit of work."""
     trial = result.trial
     return {
+        "version": VERSION,
         "ncclscope": __version__,
         "command": list(trial.command),
         "mode": trial.settings.mode,

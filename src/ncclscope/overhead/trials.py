@@ -47,7 +47,7 @@ _STARTS_ELSEWHERE = ("srun", "aprun", "flux", "kubectl", "ssh")  # their ranks a
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class OverheadTrial:
     """What to run, and what to measure."""
 
     command: tuple[str, ...]
@@ -95,7 +95,7 @@ class Trial:
         return "time for a call" if self.seconds else "wall time"
 
 
-def variables_of(trial: Trial, variant: str, scratch: Path) -> dict[str, str]:
+def variables_of(trial: OverheadTrial, variant: str, scratch: Path) -> dict[str, str]:
     """The environment variables of a variant."""
     if variant.startswith("none"):
         return {"NCCL_PROFILER_PLUGIN": "none"}
@@ -111,7 +111,7 @@ def variables_of(trial: Trial, variant: str, scratch: Path) -> dict[str, str]:
     return recording_variables(settings, trial.plugin)
 
 
-def _progress_reader(trial: Trial, variant: str, scratch: Path) -> ReadProgress | None:
+def _progress_reader(trial: OverheadTrial, variant: str, scratch: Path) -> ReadProgress | None:
     if not trial.seconds:
         return None
     if variant.startswith("empty"):
@@ -121,7 +121,7 @@ def _progress_reader(trial: Trial, variant: str, scratch: Path) -> ReadProgress 
 
 @contextmanager
 def _running_command(
-    trial: Trial, variables: Mapping[str, str], output: Path
+    trial: OverheadTrial, variables: Mapping[str, str], output: Path
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """The command, in a session of its own that is ended when the block is left."""
     command = pass_on_variables(trial.command, variables)
@@ -160,14 +160,14 @@ def _last_lines(output: Path) -> str:
     return "\n".join(printable(line) for line in text.splitlines()[-_LAST_LINES:])
 
 
-def _trial_error(trial: Trial, variant: str, why: str, output: Path) -> NcclscopeError:
+def _trial_error(trial: OverheadTrial, variant: str, why: str, output: Path) -> NcclscopeError:
     lines = _last_lines(output)
     last_words = f". Its last words:\n{lines}" if lines else ""
     name = printable(trial.command[0])
     return NcclscopeError(f"cannot measure: {name} ({variant}) {why}{last_words}")
 
 
-def _printed_cost(trial: Trial, variant: str, output: Path) -> float:
+def _printed_cost(trial: OverheadTrial, variant: str, output: Path) -> float:
     """The cost from the last number that the command printed."""
     assert trial.metric is not None
     numbers = trial.metric.findall(output.read_bytes().decode(errors="replace"))
@@ -190,7 +190,7 @@ def _ends_within(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
         os.close(ended)
 
 
-def _check_recorded(trial: Trial, variant: str, scratch: Path, output: Path) -> None:
+def _check_recorded(trial: OverheadTrial, variant: str, scratch: Path, output: Path) -> None:
     """Raises if no NCCL call of the command was recorded: then its cost says nothing."""
     if variant != "ours" or not trial.plugin_is_ours:
         return
@@ -206,7 +206,7 @@ def _check_recorded(trial: Trial, variant: str, scratch: Path, output: Path) -> 
         raise _trial_error(trial, variant, why, output)
 
 
-def _cost_to_the_end(trial: Trial, variant: str, scratch: Path) -> float:
+def _cost_to_the_end(trial: OverheadTrial, variant: str, scratch: Path) -> float:
     output = scratch / "output"
     variables = variables_of(trial, variant, scratch)
     began = time.monotonic()
@@ -222,7 +222,7 @@ def _cost_to_the_end(trial: Trial, variant: str, scratch: Path) -> float:
     return _printed_cost(trial, variant, output) if trial.metric else spent_s
 
 
-def _cost_in_window(trial: Trial, variant: str, scratch: Path) -> float:
+def _cost_in_window(trial: OverheadTrial, variant: str, scratch: Path) -> float:
     """The cost of a call, or what the command printed, in a window of `trial.seconds`."""
     assert trial.seconds is not None
     output = scratch / "output"
@@ -250,7 +250,7 @@ def _cost_in_window(trial: Trial, variant: str, scratch: Path) -> float:
 
 
 def _wait_for_first_calls(
-    trial: Trial,
+    trial: OverheadTrial,
     variant: str,
     process: "subprocess.Popen[bytes]",
     read: Callable[[], None],
@@ -319,7 +319,7 @@ def _cpu_of_children_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def run_once(trial: Trial, variant: str) -> TrialResult:
+def run_once(trial: OverheadTrial, variant: str) -> TrialResult:
     """Runs the command in one variant; removes everything that it leaves behind."""
     try:
         scratch = Path(tempfile.mkdtemp(prefix="ncclscope-overhead-", dir=trial.settings.directory))

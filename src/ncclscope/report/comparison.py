@@ -18,9 +18,9 @@ from ncclscope.diagnose.comparison import (
     Spread,
 )
 from ncclscope.humanize import binary_size, duration, percent, plural, printable, wrapped
+from ncclscope.json_answers import VERSION
 from ncclscope.report.tables import Column, Table, plain_lines
 
-VERSION = 1  # fields are added without a change of it
 _MOST_ROWS = 40
 _MOSTLY = 0.4  # of a change
 _COLUMNS = (
@@ -173,11 +173,12 @@ def lines(comparison: Comparison, a: list[str], b: list[str], width: int) -> Ite
             if len(keys) > _MOST_ROWS:
                 yield f"  and {len(keys) - _MOST_ROWS:,} more: --json has all of them"
     if comparison.changes:
+        left_out = plain_lines(_change_table(comparison.changes), width)[2]
+        share = "" if "time" in left_out else "time: share of all calls' time, the larger of both. "
         yield ""
         yield from wrapped(
-            "A call's time is the shortest over its ranks, so waiting is not in it. time: share of "
-            "all calls' time, the larger of both. not judged: times that are lower bounds, or not "
-            "from the GPU.",
+            f"A call's time is the shortest over its ranks, so waiting is not in it. {share}not "
+            "judged: times that are lower bounds, or not from the GPU.",
             width,
         )
 
@@ -210,11 +211,14 @@ def _origin_lines(comparison: Comparison, width: int) -> Iterator[str]:
     yield "of one rank in a round, in the mean, after the start-up"
 
 
+def _change_table(changes: tuple[Change, ...]) -> Table:
+    return Table("", _COLUMNS, tuple(_row(change) for change in changes[:_MOST_ROWS]))
+
+
 def _change_lines(changes: tuple[Change, ...], width: int) -> Iterator[str]:
     if not changes:
         return
-    table = Table("", _COLUMNS, tuple(_row(change) for change in changes[:_MOST_ROWS]))
-    heading, rows, _ = plain_lines(table, width)
+    heading, rows, _ = plain_lines(_change_table(changes), width)
     yield ""
     yield heading
     yield from rows
@@ -223,20 +227,20 @@ def _change_lines(changes: tuple[Change, ...], width: int) -> Iterator[str]:
 
 
 def _key(key: Key) -> dict[str, Any]:
-    return dict(zip(("communicator", "function", "bytes", "datatype"), key, strict=True))
+    return dict(zip(("communicator", "function", "size_bytes", "datatype"), key, strict=True))
 
 
 def _spread(spread: Spread) -> dict[str, Any]:
     return {
         "calls": spread.calls,
-        "total_us": round(spread.total / 1e3, 3),
-        "duration_us": {
-            "min": round(spread.shortest / 1e3, 3),
-            "median": round(spread.median / 1e3, 3),
-            "p99": round(spread.p99 / 1e3, 3),
-            "max": round(spread.longest / 1e3, 3),
+        "total_ns": round(spread.total),
+        "duration_ns": {
+            "min": round(spread.shortest),
+            "median": round(spread.median),
+            "p99": round(spread.p99),
+            "max": round(spread.longest),
         },
-        "wait_us": None if spread.wait is None else round(spread.wait / 1e3, 3),
+        "wait_ns": None if spread.wait is None else round(spread.wait),
     }
 
 
@@ -245,8 +249,8 @@ def _measure(measure: Measure) -> dict[str, Any]:
     return {
         "name": measure.name,
         "verdict": measure.verdict,
-        "a_us": [round(value / 1e3, 3) for value in measure.a],
-        "b_us": [round(value / 1e3, 3) for value in measure.b],
+        "a_ns": [round(value) for value in measure.a],
+        "b_ns": [round(value) for value in measure.b],
         "difference_of_round" if share else "ratio": round(measure.change, 6),
         "interval": [round(measure.low, 6), round(measure.high, 6)],
     }
@@ -254,7 +258,7 @@ def _measure(measure: Measure) -> dict[str, Any]:
 
 def as_json(comparison: Comparison, a: list[str], b: list[str]) -> dict[str, Any]:
     """The whole comparison."""
-    spans = [[round(span / 1e9, 6) for span in side] for side in comparison.span_ns]
+    spans = [list(map(round, side)) for side in comparison.span_ns]
     return {
         "version": VERSION,
         "a": a[0],
@@ -264,14 +268,14 @@ def as_json(comparison: Comparison, a: list[str], b: list[str]) -> dict[str, Any
         "verdict": comparison.verdict,
         "reason": comparison.reason or None,
         "between_runs": comparison.knows_spread,
-        "run_s": {"a": spans[0], "b": spans[1]},
+        "run_ns": {"a": spans[0], "b": spans[1]},
         "round": _key(comparison.rhythm) if comparison.rhythm else None,
         "measures": [_measure(measure) for measure in comparison.measures],
         "origins": [
             {
                 "name": origin.name,
-                "a_us": [round(value / 1e3, 3) for value in origin.a],
-                "b_us": [round(value / 1e3, 3) for value in origin.b],
+                "a_ns": [round(value) for value in origin.a],
+                "b_ns": [round(value) for value in origin.b],
             }
             for origin in comparison.origins
         ],

@@ -7,9 +7,9 @@ from ncclscope.analysis.counted_completeness import completeness_with_counts
 from ncclscope.diagnose.diagnosis import Diagnosis
 from ncclscope.diagnose.finding import Evidence, Finding
 from ncclscope.humanize import plural, printable, wrapped
+from ncclscope.json_answers import VERSION
 from ncclscope.model.model import Model
 
-VERSION = 1  # fields are added without a change of it
 _INDENT = "  "
 
 

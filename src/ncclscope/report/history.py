@@ -9,6 +9,7 @@ from ncclscope.history.late_hosts import LEAST_JOBS, HostRecord
 from ncclscope.history.reader import History, Job
 from ncclscope.history.trend import GBS, NS, SHARE, TIMES, Trend
 from ncclscope.humanize import duration, percent, plural, printable, three_digits, wrapped
+from ncclscope.json_answers import VERSION
 from ncclscope.report.tables import Bar, Cell, Column, Table, plain_lines
 
 _MOST_HOSTS = 10
@@ -84,7 +85,7 @@ def job_as_json(job: Job) -> dict[str, Any]:
 def jobs_as_json(history: History) -> dict[str, Any]:
     """The jobs, the newest first."""
     jobs = [job_as_json(job) for job in reversed(history.jobs)]
-    return {"jobs": jobs, "left_out": history.left_out}
+    return {"version": VERSION, "jobs": jobs, "left_out": history.left_out}
 
 
 # ---- hosts ----
@@ -132,6 +133,7 @@ def host_lines(history: History, records: Sequence[HostRecord], width: int) -> I
 def hosts_as_json(history: History, records: Sequence[HostRecord]) -> dict[str, Any]:
     """All hosts, the least probable first."""
     return {
+        "version": VERSION,
         "jobs": len(history.names),
         "late_hosts": [record.host for record in records if record.is_late],
         "hosts": [asdict(record) for record in records],
@@ -173,6 +175,7 @@ def _trend_table(trend: Trend) -> Table:
 def trends_as_json(history: History, trends: Sequence[Trend]) -> dict[str, Any]:
     """Trends, the oldest job first."""
     return {
+        "version": VERSION,
         "trends": [
             {
                 "subject": trend.subject,

@@ -7,6 +7,7 @@ from typing import Any
 from ncclscope.history.difference import WAITING, JobDifference, MeasureChange
 from ncclscope.history.trend import NS, SHARE
 from ncclscope.humanize import duration, plural, printable, wrapped
+from ncclscope.json_answers import VERSION
 from ncclscope.report.history import job_as_json, left_out, number, start, table_lines
 from ncclscope.report.tables import Cell, Column, Table
 
@@ -63,6 +64,7 @@ def _changes(title: str, changes: Sequence[MeasureChange]) -> Table:
 def difference_as_json(changed: JobDifference) -> dict[str, Any]:
     """A difference; times in ns."""
     return {
+        "version": VERSION,
         "job": job_as_json(changed.job),
         "equal_jobs": [str(job.name) for job in changed.equal],
         "verdict": changed.verdict,

@@ -19,7 +19,7 @@ from ncclscope.report import (
 from ncclscope.report.kernel_exposure import exposure_tables
 from ncclscope.report.page_details import PageDetails, Picture, pictures
 from ncclscope.report.page_sections import findings_section, html_text, section, time_sections
-from ncclscope.report.plots import Series, areas, dots, spark
+from ncclscope.report.plots import PlotSeries, areas, dots, spark
 from ncclscope.report.tables import Bar, Cell, Spark, Table, sort_value
 from ncclscope.report.topology import topology_tables, warning_lines
 from ncclscope.report.training import training_tables
@@ -78,7 +78,7 @@ def _over_time(summary: Summary) -> str:
         sums = tuple(map(sum, zip(*(row.slices for row in rest), strict=True)))
         named.append((f"{len(rest)} others", sums))
     series = [
-        Series(printable(name), tuple((i, v / width_s / 1e9) for i, v in enumerate(values)))
+        PlotSeries(printable(name), tuple((i, v / width_s / 1e9) for i, v in enumerate(values)))
         for name, values in named
     ]
     return section("bytes over time, all ranks", areas(series, span_s, "GB/s"))
@@ -91,7 +91,9 @@ def _by_size(groups: tuple[Group, ...]) -> str:
         size, function = group.keys.get("size"), group.keys.get("function")
         if isinstance(size, int) and function is not None and group.busbw_gbs is not None:
             points_of.setdefault(str(function), []).append((float(size), group.busbw_gbs))
-    series = [Series(printable(name), tuple(points)) for name, points in sorted(points_of.items())]
+    series = [
+        PlotSeries(printable(name), tuple(points)) for name, points in sorted(points_of.items())
+    ]
     return section("bus bandwidth by message size", dots(series, "GB/s")) if series else ""
 
 

@@ -8,24 +8,24 @@ from typing import Any
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.measures import Durations
 from ncclscope.analysis.ranks import RankRow, TrafficRow
-from ncclscope.analysis.sampled_groups import Sample
+from ncclscope.analysis.sampled_groups import GroupSample
 from ncclscope.analysis.sampling import Estimate
 from ncclscope.analysis.selection import DEFAULT_BY
 from ncclscope.analysis.summary import CommunicatorRow, Summary
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
+from ncclscope.json_answers import VERSION
 from ncclscope.model.topology import Topology
 from ncclscope.report.kernel_exposure import exposure_json
 from ncclscope.report.training import training_json
 from ncclscope.report.what_if import path_as_json
 
-VERSION = 1  # fields are added without a change of it
 # Keys whose name in JSON and CSV differs from the command line.
-_NAMES = {"size": "bytes"}
+_NAMES = {"size": "size_bytes"}
 _STATISTICS = ("min", "median", "mean", "p99", "max")
 _NEEDS_TRACE = "needs trace"
 
 
-def _duration_us(times: Durations | None) -> dict[str, float] | None:
+def _duration_ns(times: Durations | None) -> dict[str, int] | None:
     if times is None:
         return None
     values = {
@@ -35,21 +35,21 @@ def _duration_us(times: Durations | None) -> dict[str, float] | None:
         "p99": times.p99_ns,
         "max": times.longest_ns,
     }
-    return {name: round(ns / 1e3, 4) for name, ns in values.items() if ns is not None}
+    return {name: round(ns) for name, ns in values.items() if ns is not None}
 
 
 def _scaled(estimate: Estimate | None, factor: float = 1.0) -> dict[str, float | None] | None:
     return None if estimate is None else estimate.scaled(factor).as_json(6)
 
 
-def _sample(sample: Sample) -> dict[str, Any]:
+def _sample(sample: GroupSample) -> dict[str, Any]:
     """The intervals of a group whose times come from a sample."""
     return {
         "timed": sample.timed,
         "operations": sample.operations,
-        "total_us": _scaled(sample.total_ns, 1e-3),
-        "median_us": _scaled(sample.median_ns, 1e-3),
-        "p99_us": _scaled(sample.p99_ns, 1e-3),
+        "total_ns": _scaled(sample.total_ns),
+        "median_ns": _scaled(sample.median_ns),
+        "p99_ns": _scaled(sample.p99_ns),
         "algbw_gbs": _scaled(sample.algbw_gbs),
         "busbw_gbs": _scaled(sample.busbw_gbs),
         "busbw_wire_gbs": _scaled(sample.busbw_wire_gbs),
@@ -67,10 +67,10 @@ def _measures(group: Group) -> dict[str, Any]:
         "operations": group.operations,
         "in_flight": group.in_flight,
         "total_bytes": group.bytes,
-        "duration_us": _duration_us(times),
+        "duration_ns": _duration_ns(times),
         "duration_source": times.grade if times else None,
         "duration_is_lower_bound": times.lower_bound if times else None,
-        "total_us": round(times.total_ns / 1e3, 4) if times else None,
+        "total_ns": round(times.total_ns) if times else None,
         "timed": times.operations if times else 0,
         "algbw_gbs": group.algbw_gbs,
         "busbw_gbs": group.busbw_gbs,
@@ -137,15 +137,11 @@ def _rank(row: RankRow) -> dict[str, Any]:
         "operations": row.operations,
         "total_bytes": row.bytes,
         "times_last": row.waiting.times_last if row.waiting else None,
-        "caused_wait_us": _us(row.waiting.origin_ns if row.waiting else None),
-        "passed_on_wait_us": _us(row.waiting.passed_on_ns if row.waiting else None),
-        "wait_us": _us(row.wait_ns),
+        "caused_wait_ns": row.waiting.origin_ns if row.waiting else None,
+        "passed_on_wait_ns": row.waiting.passed_on_ns if row.waiting else None,
+        "wait_ns": row.wait_ns,
         "wait_share": row.wait_share,
     }
-
-
-def _us(time_ns: int | None) -> float | None:
-    return None if time_ns is None else round(time_ns / 1e3, 3)
 
 
 def _origin(origin: Origin, names: list[str]) -> dict[str, Any]:
@@ -195,8 +191,8 @@ def _gpu_timing(summary: Summary) -> dict[str, Any]:
             "in_force": row.gpu_timing,
             "asked": row.gpu_timing_asked,
             "reason": row.gpu_timing_reason or None,
-            "event_excess_us": row.event_excess_ns / 1e3,
-            "event_error_us": row.event_error_ns / 1e3,
+            "event_excess_ns": row.event_excess_ns,
+            "event_error_ns": row.event_error_ns,
         }
         for row in summary.model.processes
         if row.gpu_timing
@@ -235,7 +231,7 @@ def as_json(
         "windows": _windows(summary),
         **_gpu_timing(summary),
         "began": _wall(summary, summary.began_ns),
-        "span_s": summary.span_ns / 1e9 if summary.span_ns else None,
+        "span_ns": summary.span_ns or None,
         "ranks_seen": summary.ranks_seen,
         "by": [_NAMES.get(key, key) for key in summary.by],
         "total": _measures(summary.total),
@@ -256,7 +252,7 @@ def as_json(
         else {
             "compared": arrivals.compared,
             "certain": arrivals.certain,
-            "clock_error_us": None if arrivals.error_ns is None else arrivals.error_ns / 1e3,
+            "clock_error_ns": arrivals.error_ns,
         },
         "traffic": None if summary.traffic is None else [_traffic(row) for row in summary.traffic],
         "sizes": [
@@ -264,7 +260,7 @@ def as_json(
                 "from_bytes": row.low_bytes,
                 "operations": row.operations,
                 "total_bytes": row.bytes,
-                "gpu_us": row.gpu_ns / 1e3,
+                "gpu_ns": row.gpu_ns,
             }
             for row in summary.sizes
         ],
@@ -278,9 +274,9 @@ def as_json(
 
 
 def _flat_sample(measures: dict[str, Any]) -> dict[str, Any]:
-    """Columns of intervals: `total_us_low`, `total_us_high` …; empty of groups without a sample."""
+    """Columns of intervals: `total_ns_low`, `total_ns_high` …; empty of groups without a sample."""
     sample = measures.get("sample") or {}
-    names = ("total_us", "median_us", "p99_us", "busbw_gbs", "wait_share")
+    names = ("total_ns", "median_ns", "p99_ns", "busbw_gbs", "wait_share")
     ends = {
         f"{name}_{end}": (sample.get(name) or {}).get(end)
         for name in names
@@ -295,9 +291,9 @@ def as_csv(summary: Summary, groups: tuple[Group, ...]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     for number, group in enumerate(groups):
         keys, measures = _keys(summary.by, group), _measures(group)
-        times = measures.pop("duration_us") or dict.fromkeys(_STATISTICS)
+        times = measures.pop("duration_ns") or dict.fromkeys(_STATISTICS)
         sources = measures.pop("sources")
-        flat = keys | {f"{name}_us": value for name, value in times.items()} | measures
+        flat = keys | {f"{name}_ns": value for name, value in times.items()} | measures
         if any(other.sample for other in groups):
             flat |= _flat_sample(measures)
         for name in ("sample", "duration_is_upper_bound"):

@@ -121,9 +121,9 @@ def exposure_json(exposure: KernelExposure | None, model: Model) -> dict[str, An
             "steps": [
                 {
                     "step": step.step, "rank": _rank(model, step),
-                    "length_us": step.length_ns / 1e3, "compute_us": step.compute_ns / 1e3,
-                    "nccl_us": step.nccl_ns / 1e3, "overlapped_us": step.overlapped_ns / 1e3,
-                    "exposed_us": step.exposed_ns / 1e3, "idle_us": step.idle_ns / 1e3,
+                    "length_ns": round(step.length_ns), "compute_ns": round(step.compute_ns),
+                    "nccl_ns": round(step.nccl_ns), "overlapped_ns": round(step.overlapped_ns),
+                    "exposed_ns": round(step.exposed_ns), "idle_ns": round(step.idle_ns),
                 }
                 for step in exposure.steps
             ],
@@ -133,10 +133,10 @@ def exposure_json(exposure: KernelExposure | None, model: Model) -> dict[str, An
             ],
             "check": {
                 "nccl_kernels": check.kernels, "joined": check.joined, "compared": check.compared,
-                "profiler_longer_us": check.longer_ns / 1e3,
-                "duration_spread_us": check.spread_ns / 1e3,
-                "profiler_later_us": check.later_ns / 1e3,
-                "start_spread_us": check.start_spread_ns / 1e3,
+                "profiler_longer_ns": round(check.longer_ns),
+                "duration_spread_ns": round(check.spread_ns),
+                "profiler_later_ns": round(check.later_ns),
+                "start_spread_ns": round(check.start_spread_ns),
             },
         }
     }  # fmt: skip
@@ -144,6 +144,6 @@ def exposure_json(exposure: KernelExposure | None, model: Model) -> dict[str, An
 
 def _part_json(sort: str, part: PartExposure) -> dict[str, Any]:
     return {
-        sort: part.name, "kernels": part.kernels, "nccl_us": part.nccl_ns / 1e3,
-        "exposed_us": part.exposed_ns / 1e3,
+        sort: part.name, "kernels": part.kernels, "nccl_ns": round(part.nccl_ns),
+        "exposed_ns": round(part.exposed_ns),
     }  # fmt: skip

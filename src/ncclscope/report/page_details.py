@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ncclscope.analysis.largest_skew import Stretch, stretch_of_largest_skew
+from ncclscope.analysis.largest_skew import SkewStretch, stretch_of_largest_skew
 from ncclscope.analysis.rank_slices import RankSlices, rank_slices
 from ncclscope.analysis.selection import Selection
 from ncclscope.analysis.summary import Summary
@@ -28,7 +28,7 @@ class PageDetails:
 
     findings: tuple[Finding, ...]
     slices: RankSlices | None
-    stretch: Stretch | None
+    stretch: SkewStretch | None
     by_function: Picture | None  # waiting by rank and function
 
 
@@ -112,7 +112,7 @@ def _pairs(summary: Summary) -> Picture | None:
     }  # fmt: skip
 
 
-def _strip(model: Model, stretch: Stretch | None, began_ns: int) -> Picture | None:
+def _strip(model: Model, stretch: SkewStretch | None, began_ns: int) -> Picture | None:
     """Operations as bars; times count from the start of what is reported."""
     if stretch is None:
         return None

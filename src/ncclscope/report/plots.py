@@ -15,7 +15,7 @@ _COLOURS = 8  # classes c0 … c7 in the page's style
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PlotSeries:
     """Points of one name."""
 
     name: str
@@ -74,7 +74,7 @@ def _marks(most: float) -> list[tuple[float, str]]:
     return [(i * step / most, f"{i * step:g}") for i in range(int(most / step + 1e-9) + 1)]
 
 
-def _legend(series: Sequence[Series]) -> str:
+def _legend(series: Sequence[PlotSeries]) -> str:
     items = "".join(
         f'<span><i class="c{place % _COLOURS}"></i>{escape(line.name)}</span>'
         for place, line in enumerate(series)
@@ -82,39 +82,39 @@ def _legend(series: Sequence[Series]) -> str:
     return f'<p class="legend">{items}</p>'
 
 
-def areas(series: Sequence[Series], span_s: float, unit: str) -> str:
+def areas(series: Sequence[PlotSeries], span_s: float, unit: str) -> str:
     """Stacked areas over time; all series have the same x."""
     if not series or not series[0].points:
         return ""
     width = len(series[0].points)
-    tops = [sum(one.points[i][1] for one in series) for i in range(width)]
+    tops = [sum(line.points[i][1] for line in series) for i in range(width)]
     most = max(tops) or 1.0
     below, shapes = [0.0] * width, []
-    for place, one in enumerate(series):
-        above = [below[i] + one.points[i][1] for i in range(width)]
+    for place, line in enumerate(series):
+        above = [below[i] + line.points[i][1] for i in range(width)]
         edge = [f"{_x(i / max(width - 1, 1)):.1f},{_y(v / most):.1f}" for i, v in enumerate(above)]
         floor = [f"{_x(i / max(width - 1, 1)):.1f},{_y(v / most):.1f}" for i, v in enumerate(below)]
         points = " ".join(edge + floor[::-1])
-        title = f"<title>{escape(one.name)}</title>"
+        title = f"<title>{escape(line.name)}</title>"
         shapes.append(f'<polygon class="c{place % _COLOURS}" points="{points}">{title}</polygon>')
         below = above
     times = [_below(share, text) for share, text in _marks(span_s)]
     return _frame(shapes + times, _marks(most), ("seconds", unit)) + _legend(series)
 
 
-def dots(series: Sequence[Series], unit: str) -> str:
+def dots(series: Sequence[PlotSeries], unit: str) -> str:
     """Points over sizes, which are drawn by their logarithm."""
-    points = [point for one in series for point in one.points]
+    points = [point for line in series for point in line.points]
     if not points:
         return ""
     low = math.log2(min(max(x, 1) for x, _ in points))
     high = max(math.log2(max(max(x, 1) for x, _ in points)), low + 1)
     most = max(y for _, y in points) or 1.0
     inside = []
-    for place, one in enumerate(series):
-        for x, y in one.points:
+    for place, line in enumerate(series):
+        for x, y in line.points:
             at = (math.log2(max(x, 1)) - low) / (high - low)
-            title = f"{one.name}, {size(int(x))}: {three_digits(y)} {unit}"
+            title = f"{line.name}, {size(int(x))}: {three_digits(y)} {unit}"
             inside.append(
                 f'<circle class="c{place % _COLOURS}" cx="{_x(at):.1f}" cy="{_y(y / most):.1f}" '
                 f'r="4"><title>{escape(title)}</title></circle>'

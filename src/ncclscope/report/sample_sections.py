@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from ncclscope.analysis.groups import Group
-from ncclscope.analysis.sampled_groups import Sample
+from ncclscope.analysis.sampled_groups import GroupSample
 from ncclscope.analysis.sampling import Estimate
 from ncclscope.analysis.summary import Summary
 from ncclscope.humanize import NOTHING, duration, percent, plural
@@ -63,7 +63,7 @@ def _key_text(key: str, value: object) -> str:
     return size(value) if key == "size" and isinstance(value, int) else str(value)
 
 
-def _row(name: tuple[str, ...], sample: Sample) -> tuple[Cell, ...]:
+def _row(name: tuple[str, ...], sample: GroupSample) -> tuple[Cell, ...]:
     return (
         *name,
         f"{sample.timed:,} of {sample.operations:,}",

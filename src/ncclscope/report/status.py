@@ -29,9 +29,9 @@ from ncclscope.diagnose.hang.verdict import (
     whereabouts,
 )
 from ncclscope.humanize import binary_size, plural, printable, ranks_in_words, seconds
+from ncclscope.json_answers import VERSION
 from ncclscope.snapshot.types import PAIRED, Step
 
-VERSION = 1  # fields are added without a change of it
 _MOST_DETAILS = 4
 _MOST_COMMUNICATORS = 16
 _QUIET_NS = 15_000_000_000
@@ -291,8 +291,8 @@ def _activity_json(activity: RankActivity) -> dict[str, Any]:
         "seen_by": activity.how,
         "communicator": activity.communicator or None,
         "function": activity.function or None,
-        "order": activity.order,
-        "since_s": round(activity.since_ns / 1e9, 6),
+        "call_order": activity.order,
+        "since_ns": activity.since_ns,
         "in_flight": activity.in_flight,
         "peer": activity.peer,
         "channels": activity.channels or None,
@@ -305,7 +305,7 @@ def _activity_json(activity: RankActivity) -> dict[str, Any]:
             "direction": "send" if step.sends else "recv",
             "step": step.step,
             "state": step.state or None,
-            "since_s": round(step.since_ns / 1e9, 6),
+            "since_ns": step.since_ns,
         },
     }
 
@@ -318,18 +318,18 @@ def _verdict_json(verdict: Verdict, post_mortem: bool) -> dict[str, Any]:
         "verdict": verdict.verdict,
         "hung": verdict.hung,
         "function": verdict.function or None,
-        "order": verdict.order or None,
-        "bytes": verdict.size_bytes if verdict.function else None,
+        "call_order": verdict.order or None,
+        "size_bytes": verdict.size_bytes if verdict.function else None,
         "datatype": verdict.datatype or None,
         "culprits": list(verdict.culprits),
         "waiting": list(verdict.waiting),
-        "waited_s": round(verdict.waited_ns / 1e9, 6),
-        "limit_s": round(verdict.limit_ns / 1e9, 6),
+        "waited_ns": verdict.waited_ns,
+        "limit_ns": verdict.limit_ns,
         "sides": [
             {
                 "ranks": list(side.ranks),
                 "function": side.call.function,
-                "bytes": side.call.size_bytes,
+                "size_bytes": side.call.size_bytes,
                 "datatype": side.call.datatype or None,
                 "root": side.call.root if side.call.root >= 0 else None,
             }
@@ -365,7 +365,7 @@ def as_json(
             "unheard": status.unheard,
         },
         "last_heard_unix_s": round(status.newest_ns / 1e9, 3),
-        "quiet_s": round(status.quiet_ns / 1e9, 3),
+        "quiet_ns": status.quiet_ns,
         "communicators": [_verdict_json(v, status.post_mortem) for v in status.verdicts],
         "unreadable": list(status.unreadable),
         "others": [

@@ -139,14 +139,14 @@ def _steps_json(steps: StepSummary) -> dict[str, Any]:
         "under_way": steps.under_way,
         "warm_up_steps": steps.warm_up,
         "pauses": steps.pauses,
-        "median_us": steps.median_ns / 1e3,
-        "p99_us": steps.p99_ns / 1e3,
-        "longest_us": steps.longest_ns / 1e3,
+        "median_ns": round(steps.median_ns),
+        "p99_ns": round(steps.p99_ns),
+        "longest_ns": round(steps.longest_ns),
         "longest_step": steps.longest_step,
         "tokens_per_second": steps.tokens_per_second,
         "mfu_estimate": steps.mfu,
-        "mean_step_us": {
-            name: None if value is None else value / 1e3
+        "mean_step_ns": {
+            name: None if value is None else round(value)
             for name, value in (
                 ("length", parts.length), ("data", parts.data), ("forward", parts.forward),
                 ("backward", parts.backward), ("optimizer", parts.optimizer),
@@ -154,7 +154,7 @@ def _steps_json(steps: StepSummary) -> dict[str, Any]:
                 ("nccl_wait", parts.wait), ("nccl_exposed_at_least", parts.exposed_low),
             )
         },
-        "lengths_us": [[step, ns / 1e3] for step, ns in steps.lengths_ns[:_MOST_STEPS]],
+        "lengths_ns": [[step, round(ns)] for step, ns in steps.lengths_ns[:_MOST_STEPS]],
     }  # fmt: skip
 
 
@@ -163,7 +163,7 @@ def _group_json(key: str, group: Group) -> dict[str, Any]:
         key: group.keys[key],
         "calls": group.calls,
         "total_bytes": group.bytes,
-        "gpu_us": _time_ns(group) / 1e3,
+        "gpu_ns": round(_time_ns(group)),
         "busbw_gbs": group.busbw_gbs,
         "busbw_wire_gbs": group.busbw_wire_gbs,
         "wait_share": group.wait_share,

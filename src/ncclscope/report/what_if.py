@@ -7,6 +7,7 @@ from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.path_parts import PathPart, path_parts
 from ncclscope.analysis.waiting.what_if import Change, Prediction
 from ncclscope.humanize import duration, percent, ranks_in_words
+from ncclscope.json_answers import VERSION
 from ncclscope.model.model import Model
 from ncclscope.report.tables import Bar, Cell, Column, Table, plain_lines
 
@@ -15,8 +16,9 @@ _ASSUMED = "transfers keep their lengths; contention may change with the schedul
 
 
 def as_json(prediction: Prediction) -> dict[str, Any]:
-    """A prediction; times in ns."""
+    """A prediction."""
     return {
+        "version": VERSION,
         "run_now_ns": prediction.run_now_ns,
         "run_then_ns": prediction.run_then_ns,
         "step_now_ns": prediction.step_now_ns,

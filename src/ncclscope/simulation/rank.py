@@ -40,24 +40,24 @@ class _Ranges:
 
     def begin(self, step: int, call: int) -> None:
         """Those that begin before a call; those that hold no call end at once."""
-        for one in self._ranges:
-            if one.first != call or self._plugin is None:
+        for range_ in self._ranges:
+            if range_.first != call or self._plugin is None:
                 continue
-            text = one.label(step).encode()
+            text = range_.label(step).encode()
             number = self._plugin.ncclscope_range_text(text)
-            if one.mark:
-                payload = ctypes.c_uint64(one.payload)
-                self._plugin.ncclscope_range_mark(number, one.source, payload)
+            if range_.mark:
+                payload = ctypes.c_uint64(range_.payload)
+                self._plugin.ncclscope_range_mark(number, range_.source, payload)
                 continue
-            self._plugin.ncclscope_range_push(number, text, one.source)
-            if one.last < 0:
-                time.sleep(one.ms / 1e3)
+            self._plugin.ncclscope_range_push(number, text, range_.source)
+            if range_.last < 0:
+                time.sleep(range_.ms / 1e3)
                 self._plugin.ncclscope_range_pop()
 
     def end(self, call: int) -> None:
         """Those of which this is the last call."""
-        for one in self._ranges:
-            if one.last == call and not one.mark and self._plugin is not None:
+        for range_ in self._ranges:
+            if range_.last == call and not range_.mark and self._plugin is not None:
                 self._plugin.ncclscope_range_pop()
 
 

@@ -1,23 +1,18 @@
 """Everything about one bar: all fields with unit and source, its parent, its instance."""
 
-from collections import OrderedDict
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ncclscope.analysis.measures import began_ns
-from ncclscope.capture import layout
-from ncclscope.capture.dump_events import Event, EventReader
-from ncclscope.capture.process import open_process
-from ncclscope.errors import FormatError
+from ncclscope.capture.dump_events import Event
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, OPERATIONS
 from ncclscope.web.bars import LOOKS
 from ncclscope.web.kinds import (
     CHANNEL,
     COMMUNICATOR,
-    COUNTER,
     DROP,
     OPERATION,
     PART,
@@ -25,12 +20,12 @@ from ncclscope.web.kinds import (
     PREVIEW,
     TRAINING_KINDS,
 )
+from ncclscope.web.lookup import Lookup, own_parent
 from ncclscope.web.path_rows import bar_of_path
 from ncclscope.web.scene import Row, Scene
-from ncclscope.web.training_rows import RangeTexts, bar_of_training, range_texts
+from ncclscope.web.training_rows import bar_of_training
 
 _LARGEST_DOUBLE = 2**53  # whole numbers up to this one are exact
-_MOST_OPEN = 8  # processes whose events stay open
 _MOST_MEMBERS = 4096  # of an instance
 _UNITS = {"_ns": "ns", "_bytes": "bytes"}
 # Columns that are row numbers or keys: they say nothing to the user.
@@ -45,69 +40,12 @@ Json = dict[str, Any]
 Field = dict[str, Any]
 
 
-class Lookup:
-    """Finds events and bars of a scene. It keeps the last few processes open."""
-
-    def __init__(self, scene: Scene, path: Any) -> None:
-        self.scene, self._path = scene, path
-        self._open: OrderedDict[int, EventReader | None] = OrderedDict()
-        self._range_texts: dict[int, RangeTexts] = {}
-        self._rows: dict[tuple[int, str], list[int]] = {}
-        for number, row in enumerate(scene.rows):
-            self._rows.setdefault((row.process, row.kind), []).append(number)
-
-    def reader(self, process: int) -> EventReader | None:
-        """A process's events; None where its files are gone."""
-        if process not in self._open:
-            try:
-                folder = self._path / self.scene.processes[process].folder
-                self._open[process] = EventReader(open_process(folder))
-            except (FormatError, OSError):
-                self._open[process] = None
-            while len(self._open) > _MOST_OPEN:
-                self._open.popitem(last=False)
-        self._open.move_to_end(process)
-        return self._open[process]
-
-    def range_texts(self, process: int) -> RangeTexts:
-        """Texts of a process's ranges by event; those of the last process are kept."""
-        if process not in self._range_texts and self.scene.model is not None:
-            self._range_texts = {process: range_texts(self.scene.model, process)}
-        return self._range_texts.get(process, {})
-
-    def events(self, process: int, keys: Any) -> list[Event]:
-        """Events by their keys."""
-        reader = self.reader(process)
-        if reader is None:
-            return []
-        keys = np.asarray(keys, np.int64)
-        stream, index = keys >> layout.INDEX_BITS, keys & layout.INDEX_MASK
-        return reader.at(stream << 48 | index)
-
-    def place_of(self, process: int, kinds: tuple[str, ...], ref: int, own_ns: int) -> Any:
-        """Row and place of the bar with this `ref`, which begins at `own_ns`; None: not drawn."""
-        for kind in kinds:
-            for number in self._rows.get((process, kind), ()):
-                bars = self.scene.rows[number].bars
-                first = int(np.searchsorted(bars.start_ns, own_ns, "left"))
-                for place in range(max(first - 1, 0), min(first + 3, len(bars))):
-                    if int(bars.ref[place]) == ref:
-                        return number, place
-        return None
-
-
-def key_of(reference: str) -> int:
-    """The key of the event `stream.index`."""
-    stream, index = reference.split(".")
-    return int(stream) << layout.INDEX_BITS | int(index)
-
-
 def bar_json(lookup: Lookup, number: int, place: int, with_instance: bool = True) -> Json:
     """Everything about one bar; `with_instance`: with the places of its instance."""
     scene = lookup.scene
     row = scene.rows[number]
     bars = row.bars
-    start, end = (row.to_scene(int(values[place])) for values in (bars.start_ns, bars.end_ns))
+    start, end = (lookup.to_scene(row, int(ns[place])) for ns in (bars.start_ns, bars.end_ns))
     look = int(bars.look[place])
     bar: Json = {
         "row": number,
@@ -117,7 +55,7 @@ def bar_json(lookup: Lookup, number: int, place: int, with_instance: bool = True
         "start_ns": start - scene.first_ns,
         "end_ns": end - scene.first_ns,
         "looks": [text for bit, text in LOOKS.items() if look & bit],
-        "error_ns": _error_ns(scene, row, start),
+        "error_ns": lookup.error_ns(row, start),
         "title": row.kind,
         "fields": [],
         "states": [],
@@ -146,22 +84,6 @@ def bar_json(lookup: Lookup, number: int, place: int, with_instance: bool = True
     return bar
 
 
-def _error_ns(scene: Scene, row: Row, scene_ns: int) -> int | None:
-    """How far a time on the scene's clock can be off; None where that is not known."""
-    if scene.model is None or row.kind in (COUNTER, PATH):
-        return None
-    process = scene.model.processes[row.process]
-    if process.node >= len(scene.model.clocks):
-        return None
-    clock = scene.model.clocks[process.node]
-    local = scene.processes[row.process].clock.to_local(scene_ns)
-    error = float(clock.error_at(np.array([local], np.int64))[0])
-    if not np.isfinite(error):
-        return None
-    gpu = process.gpu_clock_error_ns if row.kind in (OPERATION, PART, CHANNEL) else 0
-    return int(error) + gpu
-
-
 def _add_operation(
     bar: Json, lookup: Lookup, model: Model, row: Row, number: int, with_instance: bool
 ) -> None:
@@ -182,7 +104,7 @@ def _add_operation(
     if row.kind == CHANNEL:
         start = values["start_ns"]
         at = lookup.place_of(row.process, (OPERATION, PART), number, start)
-        bar["parent"] = at and position(scene, *at)
+        bar["parent"] = at and position(lookup, *at)
     else:
         bar["parent"] = position_of_event(lookup, row.process, values["event"])
         if with_instance:
@@ -242,7 +164,7 @@ def _add_event(bar: Json, lookup: Lookup, row: Row, key: int) -> None:
     if not events:
         bar["looks"].append("its event is not on record any more")
         return
-    event, first = events[0], lookup.scene.first_ns
+    event = events[0]
     func = event["fields"].get("func")
     bar["title"] = f"{event['event']} {func}" if isinstance(func, str) else event["event"]
     fields = [
@@ -255,7 +177,7 @@ def _add_event(bar: Json, lookup: Lookup, row: Row, key: int) -> None:
         if value is not None
     ]
     bar["fields"] = fields
-    bar["states"] = [_state(state, row, first) for state in event["states"]]
+    bar["states"] = [_state(state, lookup, row) for state in event["states"]]
     bar["parent"] = position_of_parent(lookup, row.process, event)
 
 
@@ -264,10 +186,10 @@ def _exact(value: Any) -> Any:
     return str(value) if type(value) is int and abs(value) > _LARGEST_DOUBLE else value
 
 
-def _state(state: Json, row: Row, first_ns: int) -> Json:
+def _state(state: Json, lookup: Lookup, row: Row) -> Json:
     own = ("t_ns", "last_t_ns", "name", "state")
     arguments = {name: _exact(value) for name, value in state.items() if name not in own}
-    at_ns = row.to_scene(state["t_ns"]) - first_ns
+    at_ns = lookup.to_scene(row, state["t_ns"]) - lookup.scene.first_ns
     return {"name": state_name(state), "at_ns": at_ns, "more": arguments}
 
 
@@ -278,10 +200,7 @@ def state_name(state: Json) -> str:
 
 def position_of_parent(lookup: Lookup, process: int, event: Event) -> Json | None:
     """Where an event's parent is drawn; None: nowhere."""
-    reference = event["parent"]
-    if reference is None or "/" in reference or ":" in reference:
-        return None
-    return position_of_event(lookup, process, key_of(reference))
+    return position_of_event(lookup, process, own_parent(event))
 
 
 def position_of_event(lookup: Lookup, process: int, key: int) -> Json | None:
@@ -292,17 +211,17 @@ def position_of_event(lookup: Lookup, process: int, key: int) -> Json | None:
     if not events:
         return None
     at = lookup.place_of(process, (events[0]["event"],), key, events[0]["start_ns"])
-    return at and position(lookup.scene, *at)
+    return at and position(lookup, *at)
 
 
-def position(scene: Scene, number: int, place: int) -> Json:
+def position(lookup: Lookup, number: int, place: int) -> Json:
     """Where a bar is: its row, its place in it, its times since the scene's first."""
-    row = scene.rows[number]
+    row, first_ns = lookup.scene.rows[number], lookup.scene.first_ns
     return {
         "row": number,
         "item": place,
-        "start_ns": row.to_scene(int(row.bars.start_ns[place])) - scene.first_ns,
-        "end_ns": row.to_scene(int(row.bars.end_ns[place])) - scene.first_ns,
+        "start_ns": lookup.to_scene(row, int(row.bars.start_ns[place])) - first_ns,
+        "end_ns": lookup.to_scene(row, int(row.bars.end_ns[place])) - first_ns,
     }
 
 
@@ -316,5 +235,5 @@ def positions_of_instance(lookup: Lookup, model: Model, instance: int) -> list[J
     for row, start in zip(rows.tolist(), began_ns(operations, rows).tolist(), strict=True):
         at = lookup.place_of(int(operations["process"][row]), (OPERATION, PART), row, start)
         if at:
-            positions.append(position(lookup.scene, *at))
+            positions.append(position(lookup, *at))
     return positions

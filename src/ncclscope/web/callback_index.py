@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ncclscope.capture.process import Process
+from ncclscope.private_directory import new_private_file, write_private_text
 from ncclscope.regular_files import open_regular, read_text
 from ncclscope.web.bars import COLUMNS, LEVEL_COLUMNS, Bars, Level
 from ncclscope.web.callback_rows import LaneKey, Rows
@@ -22,8 +23,7 @@ ProcessFacts = dict[str, Any]  # see `facts_of`
 def save_rows(rows: Rows, facts: ProcessFacts, path: Path) -> None:
     """Writes a process's rows; the file appears once it is complete."""
     records: list[dict[str, Any]] = []
-    part = path.with_suffix(f".{os.getpid()}.part")
-    with part.open("wb") as file:
+    with new_private_file(path) as file:
         for key, bars in rows:
             records.append(
                 {
@@ -35,10 +35,8 @@ def save_rows(rows: Rows, facts: ProcessFacts, path: Path) -> None:
                     ],
                 }
             )
-    part.rename(path)
-    part = path.with_suffix(f".{os.getpid()}.json.part")
-    part.write_text(json.dumps({"version": _VERSION, "process": facts, "rows": records}))
-    part.rename(path.with_suffix(".json"))
+    text = json.dumps({"version": _VERSION, "process": facts, "rows": records})
+    write_private_text(path.with_suffix(".json"), text)
 
 
 def _write(file: Any, values: Any, columns: dict[str, Any]) -> dict[str, list[int]]:

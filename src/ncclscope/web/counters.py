@@ -11,7 +11,7 @@ from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import ranks_in_words
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
-from ncclscope.model.system_samples import Series
+from ncclscope.model.system_samples import CounterSeries
 from ncclscope.system.counters import GPU, HOST, NIC, PORT, SLOWDOWNS
 from ncclscope.web.bars import Bars, make_bars
 
@@ -78,7 +78,7 @@ _LINES: dict[str, tuple[tuple[LineStyle, tuple[str, ...]], ...]] = {
 def sampled_devices(model: Model) -> Iterator[SampledDevice]:
     """All devices that were sampled while the job ran, hosts first."""
     samples = HardwareSamples(RuleContext(model))
-    places: dict[Place, dict[str, Series]] = {}
+    places: dict[Place, dict[str, CounterSeries]] = {}
     for series in samples.system.tracks:
         if series.device.kind in _LINES:
             by_counter = places.setdefault((series.node, series.device), {})
@@ -92,7 +92,7 @@ def sampled_devices(model: Model) -> Iterator[SampledDevice]:
             yield SampledDevice(node, f"{device.kind}{device.name}", device.label, note, rows)
 
 
-def _rows(by_counter: dict[str, Series], kind: str) -> Iterator[tuple[LineStyle, Bars]]:
+def _rows(by_counter: dict[str, CounterSeries], kind: str) -> Iterator[tuple[LineStyle, Bars]]:
     for style, counters in _LINES[kind]:
         added = [by_counter[name] for name in counters if name in by_counter]
         if added:
@@ -101,7 +101,7 @@ def _rows(by_counter: dict[str, Series], kind: str) -> Iterator[tuple[LineStyle,
                 yield style, _bars(start_ns, end_ns, values)
 
 
-def _steps(added: list[Series]) -> tuple[Ints, Ints, Floats]:
+def _steps(added: list[CounterSeries]) -> tuple[Ints, Ints, Floats]:
     """Start, end and value of each step.
 
     A gauge has its value from a sample to the next. A total has its growth a second from the sample
@@ -122,11 +122,11 @@ def _steps(added: list[Series]) -> tuple[Ints, Ints, Floats]:
         interval_ns = _intervals_ns(added[0])
         holds = end_ns - start_ns <= _HOLDS * interval_ns
         end_ns = np.where(holds, end_ns, start_ns + interval_ns)
-    known = ~np.isnan(values) & (end_ns > start_ns)
-    return start_ns[known], end_ns[known], values[known]
+    has_value = ~np.isnan(values) & (end_ns > start_ns)
+    return start_ns[has_value], end_ns[has_value], values[has_value]
 
 
-def _intervals_ns(series: Series) -> Ints:
+def _intervals_ns(series: CounterSeries) -> Ints:
     """The usual interval of the sampler of each sample but the last: samplers of one host may have
     different ones.
     """
@@ -138,7 +138,7 @@ def _intervals_ns(series: Series) -> Ints:
     return interval_ns
 
 
-def _values(series: Series) -> Floats:
+def _values(series: CounterSeries) -> Floats:
     if series.counter.kind == "total":
         return series.per_second()
     values = np.where(series.value == NONE, np.nan, series.value.astype(np.float64))

@@ -9,7 +9,7 @@ from ncclscope.diagnose.finding import Finding
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, STATES
 from ncclscope.snapshot.process import unfinished_snapshots
-from ncclscope.web.bar_details import Lookup
+from ncclscope.web.lookup import Lookup
 from ncclscope.web.queries import operation_json
 
 _STUCK = [STATES.index(name) for name in ("in flight", "never launched")]

@@ -7,13 +7,13 @@ import numpy as np
 from ncclscope.capture import layout
 from ncclscope.web.bar_details import (
     Json,
-    Lookup,
     position,
     position_of_event,
     position_of_parent,
     state_name,
 )
 from ncclscope.web.kinds import CALLBACK_KINDS, OPERATION, PART
+from ncclscope.web.lookup import Lookup
 
 MOST_BARS = 700  # with more, no line could be followed
 WITH_STATES = ("ProxyOp", "ProxyStep", "NetPlugin", "GroupApi", "ProxyCtrl")
@@ -53,7 +53,7 @@ def _add_operations(marks: Json, lookup: Lookup, number: int, places: range) -> 
     for place in places:
         ref = int(row.bars.ref[place])
         instance = int(operations["instance"][ref])
-        at = position(scene, number, place)
+        at = position(lookup, number, place)
         if instance >= 0:
             marks["instances"].append({"instance": instance, **at})
         parent = position_of_event(lookup, row.process, int(operations["event"][ref]))
@@ -69,13 +69,13 @@ def _add_events(marks: Json, lookup: Lookup, number: int, places: range) -> None
         event = events.get(f"{key >> layout.INDEX_BITS}.{key & layout.INDEX_MASK}")
         if event is None:
             continue
-        at = position(scene, number, place)
+        at = position(lookup, number, place)
         parent = position_of_parent(lookup, row.process, event)
         if parent is not None:
             marks["parents"].append({"child": at, "parent": parent})
         if row.kind in WITH_STATES:
             for state in event["states"]:
-                at_ns = row.to_scene(state["t_ns"]) - scene.first_ns
+                at_ns = lookup.to_scene(row, state["t_ns"]) - scene.first_ns
                 length = at["end_ns"] - at["start_ns"]
                 mark = {"row": number, "at_ns": at_ns, "name": state_name(state)}
                 marks["states"].append(mark | {"length_ns": length})

@@ -159,9 +159,9 @@ def channel_rows(model: Model, process: int) -> Rows:
     columns = details_of_process(model, "channels", process)
     if columns is None:
         return []
-    known = (columns["operation"] != NONE) & (columns["start_ns"] != NONE)
-    known &= columns["end_ns"] != NONE
-    columns = {name: values[known] for name, values in columns.items()}
+    is_shown = (columns["operation"] != NONE) & (columns["start_ns"] != NONE)
+    is_shown &= columns["end_ns"] != NONE
+    columns = {name: values[is_shown] for name, values in columns.items()}
     operations, row = model.tables["operations"], columns["operation"]
     looks = np.zeros(len(model.words["stamp"]) + 1, np.uint8)
     for name, look in _STAMP_LOOKS.items():

@@ -7,12 +7,14 @@ import numpy as np
 from ncclscope.analysis.measures import began_ns
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, STATES
-from ncclscope.web.bar_details import Json, Lookup, position
+from ncclscope.web.bar_details import Json, position
 from ncclscope.web.kinds import OPERATION, PART, PREVIEW
+from ncclscope.web.lookup import Lookup
 from ncclscope.web.scene import Scene
 from ncclscope.web.tiles import runs_of
 
-MOST_LISTED = 50  # operations of a search, or in flight
+MOST_MATCHES = 500  # operations of a search that are listed and marked
+_MOST_IN_FLIGHT = 50
 _MOST_HIGHLIGHTS = 10
 _IN_FLIGHT = STATES.index("in flight")
 
@@ -26,7 +28,7 @@ def operation_json(lookup: Lookup, model: Model, row: int) -> Json | None:
         return None
     function, comm = (int(operations[name][row]) for name in ("function", "communicator"))
     return {
-        **position(lookup.scene, *at),
+        **position(lookup, *at),
         "function": model.words["function"][function] if function >= 0 else "?",
         "rank": int(operations["global_rank"][row]),
         "communicator": model.communicator_name(comm),
@@ -36,10 +38,10 @@ def operation_json(lookup: Lookup, model: Model, row: int) -> Json | None:
     }
 
 
-def first_operations(lookup: Lookup, model: Model, rows: Any) -> list[Json]:
-    """The operations that began first, at most `MOST_LISTED`."""
+def first_operations(lookup: Lookup, model: Model, rows: Any, most: int) -> list[Json]:
+    """The operations that began first, at most `most`."""
     start = began_ns(model.tables["operations"], rows)
-    first = rows[np.argsort(start, kind="stable")[:MOST_LISTED]]
+    first = rows[np.argsort(start, kind="stable")[:most]]
     listed = (operation_json(lookup, model, row) for row in first.tolist())
     return [operation for operation in listed if operation]
 
@@ -59,7 +61,7 @@ def highlights(lookup: Lookup) -> Json:
     return {
         "slowest": [operation for operation in slowest if operation],
         "skewed": _skewed(lookup, model),
-        "in_flight": first_operations(lookup, model, in_flight),
+        "in_flight": first_operations(lookup, model, in_flight, _MOST_IN_FLIGHT),
     }
 
 

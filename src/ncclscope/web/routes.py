@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ncclscope.analysis.counted_completeness import completeness_with_counts
 from ncclscope.http.server import Query, RequestError, Response
 from ncclscope.model.model import windows_by_process
-from ncclscope.web.bar_details import Json, Lookup, bar_json
+from ncclscope.web.bar_details import Json, bar_json
 from ncclscope.web.bars import Bars, select_bars
 from ncclscope.web.kinds import COUNTER, OPERATION, PART, WITH_FUNCTION
+from ncclscope.web.lookup import Lookup
 from ncclscope.web.marks import marks_json
 from ncclscope.web.operation_rows import Filter, filter_operations
 from ncclscope.web.queries import highlights, overview
@@ -183,7 +185,7 @@ def scene_json(scene: Scene, timeline: Timeline) -> Json:
         "wall_ns": str(scene.first_ns + model.realtime_offset_ns) if model else None,
         "span_ns": max(scene.last_ns - scene.first_ns, 1),
         "lanes": root["children"],
-        "completeness": model.completeness.line() if model else "",
+        "completeness": completeness_with_counts(model).line() if model else "",
         "notes": model.completeness.notes if model else [],
         "has_model": model is not None,
         "errors_ns": _clock_errors(scene),

@@ -1,11 +1,13 @@
 """A scene: everything that the page can draw, as a tree of lanes with rows of bars."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from ncclscope.arrays.types import Ints
 from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
@@ -37,15 +39,25 @@ class SceneClock:
         """A time of the host on the scene's clock."""
         if self.clock is None:
             return local_ns + self.add_ns
-        return int(self.clock.to_reference(np.array([local_ns], np.int64))[0])
+        return int(self.times_on_scene(np.array([local_ns], np.int64))[0])
+
+    def times_on_scene(self, local_ns: Ints) -> Ints:
+        """Times of the host on the scene's clock: of many, in one conversion."""
+        return local_ns + self.add_ns if self.clock is None else self.clock.to_reference(local_ns)
 
     def to_local(self, scene_ns: int) -> int:
         """A time on the scene's clock on the host's."""
         if self.clock is None:
             return scene_ns - self.add_ns
+        return int(self.times_on_host(np.array([scene_ns], np.int64))[0])
+
+    def times_on_host(self, scene_ns: Ints) -> Ints:
+        """Times on the scene's clock on the host's: of many."""
+        if self.clock is None:
+            return scene_ns - self.add_ns
         local = scene_ns
         for _ in range(3):  # offsets change by parts in a million, so this converges
-            local += scene_ns - self.to_scene(local)
+            local = local + (scene_ns - self.clock.to_reference(local))
         return local
 
 
@@ -69,6 +81,10 @@ class Row:
     def to_scene(self, own_ns: int) -> int:
         """A time of the row on the scene's clock."""
         return own_ns if self.clock is None else self.clock.to_scene(own_ns)
+
+    def times_on_scene(self, own_ns: Ints) -> Ints:
+        """Times of the row on the scene's clock: of many."""
+        return own_ns if self.clock is None else self.clock.times_on_scene(own_ns)
 
 
 @dataclass(slots=True)
@@ -155,6 +171,13 @@ class Scene:
     processes: list[ProcessLabels]
 
 
+def _natural(name: str) -> list[tuple[str, int, str]]:
+    """A key that sorts node2 before node10."""
+    parts = re.findall(r"([^0-9]*)([0-9]*)", name)
+    numbers = ((text, digits.lstrip("0")) for text, digits in parts)
+    return [(text, len(digits), digits) for text, digits in numbers]
+
+
 class SceneBuilder:
     """Puts rows into lanes."""
 
@@ -165,8 +188,9 @@ class SceneBuilder:
         self._ranks: dict[tuple[int, int], Lane] = {}
         nodes = {labels.node: place for place, labels in reversed(list(enumerate(processes)))}
 
-        def order(process: int) -> tuple[int, int, int]:
-            return nodes[processes[process].node], processes[process].rank, process
+        def order(process: int) -> tuple[list[tuple[str, int, str]], int, int, int]:
+            labels = processes[process]
+            return _natural(labels.host), nodes[labels.node], labels.rank, process
 
         for process in sorted(range(len(processes)), key=order):
             self._add_process(process)

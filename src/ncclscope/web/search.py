@@ -11,19 +11,24 @@ import numpy as np
 from ncclscope.arrays.types import Bools
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, STATES
-from ncclscope.web.bar_details import Json, Lookup
+from ncclscope.web.bar_details import Json
+from ncclscope.web.lookup import Lookup
 from ncclscope.web.operation_rows import CAPTURED_STATE
-from ncclscope.web.queries import first_operations
+from ncclscope.web.queries import MOST_MATCHES, first_operations
 
 LONGEST = 200  # letters
 # A regular expression of Python and of JavaScript: key and value, or a comparison, or a word.
 TERM = (
-    r"(rank|seq|comm|order|state|source|peer)[:=](\S+)"
+    r"(rank|seq|comm|order|op|state|source|peer)[:=](\S+)"
     r"|([<>])([0-9]+(?:\.[0-9]+)?)(\S*)"
     r"|(\S+)"
 )
+_OPERATION = "operation"  # an operation's number, as exports have it
 # Keys whose value is a number: column of `operations`.
-NUMBER_KEYS = {"rank": "global_rank", "seq": "sequence", "order": "call_order", "peer": "peer"}
+NUMBER_KEYS = {
+    "rank": "global_rank", "seq": "sequence", "order": "call_order", "op": _OPERATION,
+    "peer": "peer",
+}  # fmt: skip
 # Columns with names; a word without a key is looked for in all of them, and in communicators.
 NAME_COLUMNS = ("function", "datatype", "state", "source", "algorithm", "protocol")
 SIZE_UNITS = {
@@ -45,7 +50,7 @@ def search(lookup: Lookup, text: str) -> Json:
     for term in terms:
         mask &= _matches(model, term)
     rows = np.flatnonzero(mask)
-    return {"count": len(rows), "matches": first_operations(lookup, model, rows)}
+    return {"count": len(rows), "matches": first_operations(lookup, model, rows, MOST_MATCHES)}
 
 
 def _matches(model: Model, term: re.Match[str]) -> Bools:
@@ -56,7 +61,10 @@ def _matches(model: Model, term: re.Match[str]) -> Bools:
         return _compare(model, sign, float(limit), unit.lower())
     if key in NUMBER_KEYS:
         number = int(value) if re.fullmatch("[0-9]{1,17}", value) else _NO_NUMBER
-        return np.asarray(np.equal(operations[NUMBER_KEYS[key]], number))
+        column = NUMBER_KEYS[key]
+        if column == _OPERATION:
+            return np.asarray(np.arange(len(operations["process"])) == number)
+        return np.asarray(np.equal(operations[column], number))
     text = str(value or word).lower()
     mask = np.zeros(len(operations["process"]), np.bool_)
     if key in (None, "comm"):

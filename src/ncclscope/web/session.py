@@ -25,13 +25,13 @@ from ncclscope.errors import FormatError, NcclscopeError
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
 from ncclscope.model.store.saved_model import fingerprint
-from ncclscope.private_directory import make_private_directory
+from ncclscope.private_directory import make_private_directory, write_private_text
 from ncclscope.regular_files import read_text
-from ncclscope.web.bar_details import Lookup
 from ncclscope.web.bars import Bars
 from ncclscope.web.callback_index import FOLDER, ProcessFacts, facts_of, load_rows, save_rows
 from ncclscope.web.callback_rows import Rows, callback_rows
 from ncclscope.web.counters import SampledDevice, sampled_devices
+from ncclscope.web.lookup import Lookup
 from ncclscope.web.operation_rows import channel_rows, operation_rows
 from ncclscope.web.preview import preview_rows
 from ncclscope.web.process_labels import labels_from_files, labels_from_model
@@ -250,7 +250,7 @@ class Timeline:
             if read_text(folder / f"{name}.mark", _LARGEST_MARK) == state:
                 return load_rows(folder / f"{name}.rows")[0]
         save_rows(make(), {}, folder / f"{name}.rows")
-        (folder / f"{name}.mark").write_text(state)
+        write_private_text(folder / f"{name}.mark", state)
         return load_rows(folder / f"{name}.rows")[0]
 
     # ---- the index of callbacks ----
@@ -280,7 +280,7 @@ class Timeline:
                 changed.append((folder, state))
         for number, (folder, state) in enumerate(self._index_each(changed, index_folder)):
             self.progress = f"indexing process {number + 1} of {len(changed)}"
-            (index_folder / f"{folder.name}.mark").write_text(state)
+            write_private_text(index_folder / f"{folder.name}.mark", state)
             self._load(index_folder, folder.name, state)
             if self._previews and time.monotonic() - self._shown_at > _SHOW_EVERY_S:
                 self._show_partly_indexed()

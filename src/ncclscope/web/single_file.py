@@ -12,11 +12,12 @@ import numpy as np
 from ncclscope.analysis.selection import Selection
 from ncclscope.model.model import Progress
 from ncclscope.output_files import write_text
-from ncclscope.web.bar_details import Json, Lookup, bar_json
+from ncclscope.web.bar_details import Json, bar_json
 from ncclscope.web.bars import Bars, select_bars
 from ncclscope.web.counters import amounts
 from ncclscope.web.kinds import LEFT_OUT_FIRST, OPERATION, PART
 from ncclscope.web.limits import MOST_BARS
+from ncclscope.web.lookup import Lookup
 from ncclscope.web.queries import highlights
 from ncclscope.web.routes import scene_json
 from ncclscope.web.scene import Row, Scene
@@ -25,6 +26,7 @@ from ncclscope.web.session import Timeline
 from ncclscope.web.statistics import bandwidth_bytes
 
 EVERYTHING = Selection()
+_READ_AHEAD = 4096  # bars: their events take some MB
 
 
 def thin_scene(scene: Scene, most: int) -> tuple[Scene, str]:
@@ -100,18 +102,20 @@ def _row(lookup: Lookup, number: int, schemas: _Schemas) -> Json:
     """A row's bars as arrays; unknown numbers of operations are -1."""
     scene, row = lookup.scene, lookup.scene.rows[number]
     bars, first = row.bars, scene.first_ns
-    to_scene = np.vectorize(row.to_scene, otypes=[np.int64])
     data: Json = {
         "kind": row.kind,
-        "start": _array(to_scene(bars.start_ns) - first, "<f8"),
-        "end": _array(to_scene(bars.end_ns) - first, "<f8"),
+        "start": _array(row.times_on_scene(bars.start_ns) - first, "<f8"),
+        "end": _array(row.times_on_scene(bars.end_ns) - first, "<f8"),
         "code": _array(bars.code, "u1"),
         "look": _array(bars.look, "u1"),
         "details": [],
     }
     if row.line_style:
         return data | {"amount": _array(amounts(row.line_style, bars), "<f8")}
-    data["details"] = [_details(lookup, number, place, schemas) for place in range(len(bars))]
+    for begin in range(0, len(bars), _READ_AHEAD):
+        places = range(begin, min(begin + _READ_AHEAD, len(bars)))
+        lookup.read_ahead(number, places)
+        data["details"] += [_details(lookup, number, place, schemas) for place in places]
     if row.kind in (OPERATION, PART) and scene.model is not None:
         operations = scene.model.tables["operations"]
         data["operation"] = _array(bars.ref, "<f8")

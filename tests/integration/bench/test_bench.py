@@ -27,6 +27,7 @@ from ncclscope.model.build import open_model
 from ncclscope.native import plugin_path, simulated_nccl_path
 from tests.support import bench_accuracy
 from tests.support.paths import C_SOURCES
+from tests.support.player import ncclscope
 from tests.support.waiting import eventually
 
 BENCH = [sys.executable, "-m", "ncclscope", "bench"]
@@ -43,14 +44,7 @@ def bench(
     *words: object, timeout: float = 60, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
     """Runs the verb; a hang would be a failure of its own."""
-    return subprocess.run(
-        [*BENCH, *map(str, words)],
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    return ncclscope("bench", *map(str, words), env=environment(**variables), timeout=timeout)
 
 
 def measured(*words: object, **variables: str) -> dict[str, Any]:

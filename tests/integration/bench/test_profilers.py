@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ncclscope.bench.profilers.comparison import Comparison, compare
+from ncclscope.bench.profilers.comparison import ProfilerComparison, compare
 from ncclscope.bench.profilers.comparison_files import (
     ComparisonRun,
     as_json,
@@ -13,7 +13,14 @@ from ncclscope.bench.profilers.comparison_files import (
     settings_of,
 )
 from ncclscope.bench.profilers.profiler_table import Profiler, known_profilers
-from ncclscope.bench.profilers.trials import COST, KILL, TIMES, Trial, TrialSettings, run_trial
+from ncclscope.bench.profilers.trials import (
+    COST,
+    KILL,
+    TIMES,
+    ProfilerTrial,
+    TrialSettings,
+    run_trial,
+)
 from ncclscope.cli import main
 from tests.support.known_profilers import (
     CALLS,
@@ -41,7 +48,7 @@ TRIALS = {  # kinds of trials by behaviour
 @pytest.fixture(scope="module")
 def measured(
     tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[tuple[Profiler, ...], tuple[Trial, ...], TrialSettings]:
+) -> tuple[tuple[Profiler, ...], tuple[ProfilerTrial, ...], TrialSettings]:
     """All trials, each in processes of its own."""
     plugin = build_known_profiler(tmp_path_factory.mktemp("plugin"))
     settings, table = simulated_settings(), known_profilers()
@@ -55,19 +62,19 @@ def measured(
 
 @pytest.fixture(scope="module")
 def comparison(
-    measured: tuple[tuple[Profiler, ...], tuple[Trial, ...], TrialSettings],
-) -> Comparison:
+    measured: tuple[tuple[Profiler, ...], tuple[ProfilerTrial, ...], TrialSettings],
+) -> ProfilerComparison:
     profilers, trials, _ = measured
     return compare(trials, profilers)
 
 
-def test_one_that_drops_every_third_call(comparison: Comparison) -> None:
+def test_one_that_drops_every_third_call(comparison: ProfilerComparison) -> None:
     assert comparison.coverage_of("third") == (2 * RANKS * MADE, 2 * RANKS * (MADE - MADE // 3))
     shares = {row.share for row in comparison.coverage if row.profiler == "third"}
     assert shares == {(MADE - MADE // 3) / MADE}, "alike on every rank and for every operation"
 
 
-def test_one_that_reports_ten_percent_too_little(comparison: Comparison) -> None:
+def test_one_that_reports_ten_percent_too_little(comparison: ProfilerComparison) -> None:
     rows = {
         name: [row for row in comparison.times if row.profiler == name]
         for name in ("short", "ncclscope-trace")
@@ -80,27 +87,27 @@ def test_one_that_reports_ten_percent_too_little(comparison: Comparison) -> None
             assert row.ratio.value == pytest.approx(right, abs=0.01), name
 
 
-def test_one_that_waits_in_every_callback(comparison: Comparison) -> None:
+def test_one_that_waits_in_every_callback(comparison: ProfilerComparison) -> None:
     for row in comparison.cost:
         if row.profiler == "slow":
             assert row.wall_us >= 2 * SLOW_US, "at the start and at the stop of a call"
             assert row.wall_us - row.added_us.value > 0
 
 
-def test_one_that_crashes(comparison: Comparison) -> None:
+def test_one_that_crashes(comparison: ProfilerComparison) -> None:
     (row,) = [row for row in comparison.loss if row.profiler == "crash"]
     assert (row.failed, row.runs) == (1, 1)
     assert "was killed by SIGSEGV in" in row.failures[0]
     assert comparison.coverage_of("crash") == (0, 0)
 
 
-def test_one_that_writes_nothing(comparison: Comparison) -> None:
+def test_one_that_writes_nothing(comparison: ProfilerComparison) -> None:
     (row,) = [row for row in comparison.loss if row.profiler == "silent"]
     assert (row.bytes_per_call, row.files, row.failed) == (0, 0, 0)
     assert comparison.coverage_of("silent") == (2 * RANKS * MADE, 0)
 
 
-def test_what_a_kill_takes(comparison: Comparison) -> None:
+def test_what_a_kill_takes(comparison: ProfilerComparison) -> None:
     loss = {row.profiler: row for row in comparison.loss}
     assert comparison.coverage_of("buffer") == (2 * RANKS * MADE, 2 * RANKS * MADE)
     assert (loss["buffer"].killed_made, loss["buffer"].killed_recorded) == (2 * RANKS * MADE, 0)
@@ -109,7 +116,7 @@ def test_what_a_kill_takes(comparison: Comparison) -> None:
 
 
 def test_a_saved_comparison_is_shown_in_all_forms(
-    measured: tuple[tuple[Profiler, ...], tuple[Trial, ...], TrialSettings],
+    measured: tuple[tuple[Profiler, ...], tuple[ProfilerTrial, ...], TrialSettings],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -19,7 +19,7 @@ from ncclscope.capture.reader import open_capture, resolve_capture
 from ncclscope.capture.segment import checked_header
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
 from tests.support.callback_script import Script, every_event
-from tests.support.exhaustive import sample
+from tests.support.exhaustive import IS_EXHAUSTIVE, sample
 from tests.support.paths import ROOT
 from tests.support.player import ncclscope, player, recording, write_transcript
 
@@ -153,6 +153,22 @@ def one_call() -> Script:
     return script
 
 
+def with_few_buckets(path: Path, places: list[int]) -> list[int]:
+    """Places of a tally file: nine of ten bytes are buckets of histograms, of which all are read alike."""
+    body = header.parse_header(path.read_bytes(), path).header_bytes
+    is_bucket = np.zeros(RECORD.itemsize, bool)
+    times_offset = RECORD.fields["times"][1]
+    for field, (dtype, offset, *_) in RECORD["times"].fields.items():
+        if field.endswith("_histogram"):
+            is_bucket[times_offset + offset :][: dtype.itemsize] = True
+    assert is_bucket.mean() > 0.9
+    return [
+        place
+        for place in places
+        if place < body or place % 29 == 0 or not is_bucket[(place - body) % RECORD.itemsize]
+    ]
+
+
 @pytest.mark.parametrize("name", ["live", "tally"])
 def test_every_byte_of_the_rewritten_files(name: str, tmp_path: Path) -> None:
     folder = record(one_call(), tmp_path)
@@ -160,6 +176,8 @@ def test_every_byte_of_the_rewritten_files(name: str, tmp_path: Path) -> None:
     path = folder / name
     places = places_in(path, 16)
     assert len(places) > 500
+    if name == "tally" and not IS_EXHAUSTIVE:
+        places = with_few_buckets(path, places)
     flip_each(folder, path, places)
     truncate_to_each(folder, path, range(0, path.stat().st_size, 63))
 

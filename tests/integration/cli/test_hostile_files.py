@@ -2,12 +2,13 @@
 
 import os
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.verb_runs import run_verb
+from tests.support.verb_runs import VerbLimits, run_verb, run_verbs
 from tests.support.writer import SyntheticSpec, synthetic
 
 _MOST_BYTES = 1 << 30
@@ -91,6 +92,39 @@ def test_files_that_were_not_read_are_named(whole: Path, tmp_path: Path) -> None
     capture = str(planted(whole, tmp_path, "meta", fifo))
     said = " ".join(run_verb(["report", capture]).output.split())
     assert "meta: it is a FIFO, not a regular file" in said
+
+
+def test_links_of_another_user_lead_nowhere(whole: Path, tmp_path: Path) -> None:
+    """Verbs of root read and write nothing behind links, and say whose file they left out."""
+    victim, capture, out = tmp_path / "victim", tmp_path / "all" / "capture", tmp_path / "out"
+    victim.mkdir()
+    out.mkdir()
+    (victim / "manifest.json").write_text("a secret of root's")
+    shutil.copytree(whole, capture, ignore=shutil.ignore_patterns("model"))
+    folder = min(path for path in capture.iterdir() if (path / "meta").exists())
+    (folder / "meta").unlink()
+    for link in (folder / "meta", folder / "context.jsonl", capture / "system.host.jsonl"):
+        link.symlink_to(victim / "manifest.json")
+    for link in (capture / "model", capture / "timeline", folder / "decoded"):
+        link.symlink_to(victim)
+    runs = run_verbs(
+        [
+            ["report", str(capture)], ["pack", str(capture), "-o", str(out / "p.tar.gz")],
+            ["timeline", str(capture), "--html", str(out / "t.html")],
+            ["decode", "--remove-raw", str(capture)], ["report", str(capture)],
+            ["prune", str(capture.parent), "--keep", "0"],
+        ],
+        VerbLimits(60),
+    )  # fmt: skip
+    for run in runs:
+        assert not run.problem, run
+        assert "a secret" not in run.output + run.errors
+    assert "meta: it is a symbolic link, not a regular file" in " ".join(runs[0].output.split())
+    with tarfile.open(out / "p.tar.gz") as archive:
+        assert all(member.isreg() or member.isdir() for member in archive)
+        assert not any(b"a secret" in archive.extractfile(m).read() for m in archive if m.isreg())  # type: ignore[union-attr]
+    assert [path.name for path in victim.iterdir()] == ["manifest.json"]
+    assert (victim / "manifest.json").read_text() == "a secret of root's"
 
 
 @pytest.mark.parametrize("name", ["fifo", "zero"])

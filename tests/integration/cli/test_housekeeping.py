@@ -43,17 +43,17 @@ def test_ls(tmp_path: Path) -> None:
     ) as running:
         folder_of(tmp_path / "third")
         printed = ncclscope("ls", tmp_path)
-        listed = json.loads(ncclscope("ls", "--json", tmp_path).stdout)
+        listed = json.loads(ncclscope("ls", "--json", tmp_path).stdout)["captures"]
         running.kill()
     assert printed.returncode == 0, printed.stderr
-    by_name = {Path(row["path"]).name: row for row in listed}
+    by_name = {Path(row["capture"]).name: row for row in listed}
     assert by_name["first"]["state"] == "ended"
     assert by_name["first"]["job"] == "4711"
     assert by_name["first"]["modes"] == ["profile"]
     assert by_name["second"]["state"] == "ended abruptly"
     assert by_name["second"]["ranks"] == [3]
     assert by_name["third"]["state"] == "running"
-    assert all(row["bytes"] > 1000 for row in listed)
+    assert all(row["total_bytes"] > 1000 for row in listed)
     assert "1 on 1 host" in printed.stdout
     assert ncclscope("ls", tmp_path / "nothing").returncode == 2
 

@@ -109,4 +109,7 @@ def test_a_profile_capture_has_its_calls_everywhere(tmp_path: Path) -> None:
     diagnosis = json.loads(run_ncclscope("diagnose", "--json", tmp_path / "c").stdout)
     assert report["completeness"]["calls"] > 0
     assert diagnosis["completeness"] == report["completeness"]
-    assert ncclscope.open(tmp_path / "c").completeness().calls == report["completeness"]["calls"]
+    calls = report["completeness"]["calls"]
+    assert ncclscope.open(tmp_path / "c").completeness().calls == calls
+    page = run_ncclscope("timeline", tmp_path / "c", "--html", tmp_path / "page.html")
+    assert f"{calls:,} calls" in page.stderr

@@ -24,6 +24,7 @@ from ncclscope.export.parquet import TABLES_WRITTEN, write_parquet
 from ncclscope.export.result import ExportResult
 from ncclscope.export.text import write_csv, write_jsonl
 from ncclscope.model.model import Model, Progress
+from ncclscope.model.periodic_steps import with_periodic_steps
 from ncclscope.model.schema import SCHEMA_VERSION
 from ncclscope.model.sql_views import open_connection, shown_columns
 from ncclscope.notebook import views
@@ -61,10 +62,15 @@ def model(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> Model:
     return capture.model
 
 
-def of_schema(capture: Capture, table: str = "operations") -> duckdb.DuckDBPyRelation:
-    """A table with the columns of docs/schema.md, without the steps that Python infers."""
+def of_schema(
+    capture: Capture, table: str = "operations", has_steps: bool = False
+) -> duckdb.DuckDBPyRelation:
+    """A table with the columns of docs/schema.md; without steps by the period of calls, which
+    the verb adds.
+    """
+    model = with_periodic_steps(capture.model) if has_steps else capture.model
     names = ", ".join(f'"{column.name}"' for column in shown_columns(table))
-    return views.connect(capture.model).table(table).project(names)
+    return views.connect(model).table(table).project(names)
 
 
 def shown(capture: Capture, table: str = "operations") -> list[tuple[Any, ...]]:
@@ -182,9 +188,8 @@ def test_a_selection_is_kept_to(capture: Capture, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     condition = "function = 'AllReduce' and global_rank = 1"
-    assert rows == by_name(
-        of_schema(capture).columns, of_schema(capture).filter(condition).fetchall()
-    )
+    expected = of_schema(capture, has_steps=True)
+    assert rows == by_name(expected.columns, expected.filter(condition).fetchall())
     assert f"{len(rows)} operations" in done.stderr
     done = ncclscope(
         "export", capture.path, "--to", "csv", "-o", "-", "--comm", "world", "--last", "1ms"

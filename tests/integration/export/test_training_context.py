@@ -15,6 +15,9 @@ from ncclscope.export.parquet import write_parquet
 from ncclscope.export.perfetto import write_perfetto
 from ncclscope.export.text import write_csv
 from ncclscope.model.model import Model
+from ncclscope.simulation.scenario import Scenario
+from tests.support.player import ncclscope
+from tests.support.writer.scenario import write_scenario
 from tests.support.writer.training import write_fsdp2
 
 ALL = Selection()
@@ -86,3 +89,48 @@ def test_a_dataset_keeps_the_context(capture: Path, model: Model, tmp_path: Path
     described = "select name, dimension, described from communicators"
     assert dataset.sql(described).fetchall() == [("dp", "dp", "mesh_dp")]
     assert dataset.sql("select count(*) from steps").fetchall() == [(6,)]
+
+
+# ---- steps by the period of calls ----
+@pytest.fixture(scope="module")
+def periodic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture without ranges, of a loop of 12 steps."""
+    place = tmp_path_factory.mktemp("periodic") / "job"
+    write_scenario(place, Scenario(ranks=2, steps=12, compute_ms=4), 1)
+    return place
+
+
+def exported(capture: Path, file: Path) -> Path:
+    done = ncclscope("export", capture, "-o", file)
+    assert done.returncode == 0, done.stderr
+    return file
+
+
+def test_periodic_steps_are_in_tables(periodic: Path, tmp_path: Path) -> None:
+    expected = package.open(periodic).sql("select step from operations order by operation")
+    steps = [step for (step,) in expected.fetchall()]
+    assert set(steps) == set(range(12))
+    lines = exported(periodic, tmp_path / "a.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == steps
+    rows = list(csv.DictReader(exported(periodic, tmp_path / "a.csv").read_text().splitlines()))
+    assert [int(row["step"]) for row in rows] == steps
+    assert "phase" not in rows[0], "nobody said phases"
+    dataset = package.open(exported(periodic, tmp_path / "a.parquet"))
+    assert dataset.sql("select step from operations order by operation").fetchall() == [
+        (step,) for step in steps
+    ]
+    assert dataset.sql("select distinct origin, count(*) from steps group by 1").fetchall() == [
+        ("period", 2 * 12)
+    ]
+    texts = [ncclscope("report", path, "--by", "step").stdout for path in (periodic, dataset.path)]
+    assert texts[0].partition("operations ─")[2] == texts[1].partition("operations ─")[2] != ""
+
+
+def test_periodic_steps_are_in_traces(periodic: Path, tmp_path: Path) -> None:
+    events = json.loads(exported(periodic, tmp_path / "a.json").read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    assert Counter(event["cat"] for event in slices)["step"] == 2 * 11
+    begun = [event["name"] for event in events if event["ph"] == "B" and event["cat"] == "step"]
+    assert begun == ["step 11"] * 2, "where the last one ends nobody knows"
+    assert {event["args"]["step"] for event in slices if event["cat"] == "nccl"} == set(range(12))
+    assert b"step 11" in exported(periodic, tmp_path / "a.pftrace").read_bytes()

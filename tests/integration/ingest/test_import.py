@@ -211,6 +211,25 @@ def test_diagnose_names_who_hangs(
     assert (hang["family"], hang["kind"], hang["ranks"]) == ("hang", kind, ranks)
 
 
+def test_stacks_of_a_flight_recorder_survive(tmp_path: Path) -> None:
+    torch = {"name": "all_reduce", "filename": "/usr/lib/torch/distributed_c10d.py", "line": 2501}
+    frames = [torch, {"name": "train_step", "filename": "train.py", "line": 42}]
+    for rank in (1, 0, 2):
+        dump = foreign_samples.hung_dump(rank)
+        dump["entries"][-1]["frames"] = frames if rank < 2 else [torch, "?", {"line": "x"}]
+        (tmp_path / f"rank_{rank}.json").write_text(json.dumps(dump))
+    capture = imported(tmp_path / "import", *sorted(tmp_path.glob("*.json"), reverse=True))
+    stacks = capture.sql("""
+        select global_rank, stack from operations join stacks using (operation)
+        where call_order = 6 order by 1""").fetchall()
+    text = "/usr/lib/torch/distributed_c10d.py:2501 all_reduce\ntrain.py:42 train_step"
+    assert stacks == [(0, text), (1, text)]
+    assert len(capture.stacks) == len(capture.operations), "every entry has frames"
+    evidence = [entry["text"] for entry in diagnosis_of(capture)[0]["evidence"]]
+    assert "ranks 0, 1 called it at train.py:42 in train_step" in evidence
+    assert any("the last call of rank 2 was AllReduce on default_pg" in text for text in evidence)
+
+
 def test_flight_recorder_names_sizes_and_the_ring(tmp_path: Path) -> None:
     shapes = {"input_sizes": [[100]], "output_sizes": [[300]], "input_dtypes": ["BFloat16"]}
     wide = {"input_sizes": [[300]], "output_sizes": [[100]], "input_dtypes": ["BFloat16"]}
@@ -255,7 +274,7 @@ def test_nccl_tests(tmp_path: Path) -> None:
     assert capture.completeness().missing_operations == 0
     report = json.loads(printed("report", capture.path, "--json", "--by", "+variant"))
     for group in report["operations"]:
-        size, microseconds = group["bytes"], 12.5 if group["variant"] == "out-of-place" else 10
+        size, microseconds = group["size_bytes"], 12.5 if group["variant"] == "out-of-place" else 10
         assert group["busbw_gbs"] == pytest.approx(1.5 * size / (1000 * microseconds))
     assert capture.sql("select distinct nccl_version from processes").fetchall() == [("2.28.9",)]
 

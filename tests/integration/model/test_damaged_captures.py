@@ -60,7 +60,7 @@ def check(made: dict[str, Any]) -> None:
     for name in ("calls", "operations", "in_flight"):
         assert sum(row[name] for row in rows) == made["completeness"][name]
     for row in [*rows, *made["communicators"], *made["scopes"], made["total"]]:
-        times = row["duration_us"] or {"min": 0, "mean": 0, "max": 0}
+        times = row["duration_ns"] or {"min": 0, "mean": 0, "max": 0}
         assert 0 <= times["min"] <= times["mean"] <= times["max"]
         assert row["total_bytes"] >= 0
         for share in ("wait_share", "relative_wait_share"):

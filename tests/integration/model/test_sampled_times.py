@@ -118,7 +118,7 @@ def test_the_report_says_what_was_timed(kind: str, request: pytest.FixtureReques
     made = json.loads(ncclscope("report", "--json", capture).stdout)
     assert {row["in_force"] for row in made["gpu_timing"]} == {"sampled"}
     sample = made["total"]["sample"]
-    assert sample["total_us"]["low"] <= sample["total_us"]["value"] <= sample["total_us"]["high"]
+    assert sample["total_ns"]["low"] <= sample["total_ns"]["value"] <= sample["total_ns"]["high"]
     lines = ncclscope("report", "--csv", capture).stdout.splitlines()
     assert len({line.count(",") for line in lines}) == 1
-    assert "total_us_low" in lines[0]
+    assert "total_ns_low" in lines[0]

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.exhaustive import IS_EXHAUSTIVE
 from tests.support.kill_loop import kill_once
 
-KILLS = 100 if IS_EXHAUSTIVE else 30  # benchmarks/kills.py makes thousands
+KILLS = 100 if IS_EXHAUSTIVE else 15  # benchmarks/kills.py makes thousands
 
 
 def test_random_kills_lose_nothing(tmp_path: Path) -> None:

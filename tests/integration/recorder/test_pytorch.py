@@ -73,6 +73,23 @@ def test_buckets_that_are_never_rebuilt_have_their_modules(tmp_path: Path) -> No
     ]
 
 
+def test_buckets_below_torch_compile_have_their_modules(tmp_path: Path) -> None:
+    """Its own backward passes in the first step are over before the buckets are rebuilt."""
+    compiled = 'compiled = torch.compile(ddp, backend="aot_eager")\noptimizer ='
+    job = _DDP.replace("optimizer =", compiled, 1).replace("ddp(x)", "compiled(x)")
+    for small, large in (("Net()", "Net(512)"), ("48, 32", "48, 512"), ("0.005", "1")):
+        job = job.replace(small, large)  # it takes no buckets below 1 MiB
+    run_torch(tmp_path, job, record="steps")
+    rows = ncclscope.open(tmp_path / "capture").sql(
+        "select module_name, count(*), count(distinct step) from operations "
+        "where \"function\" = 'AllReduce' and step > 1 group by 1 order by 1"
+    )
+    modules = rows.fetchall()
+    assert [steps for _, _, steps in modules] == [10] * len(modules)
+    assert len(modules) > 2
+    assert None not in {module for module, _, _ in modules}
+
+
 # The recorder begins with the first communicator; gloo has none of NCCL's.
 _BEGIN_RECORDING = """
 def begin_recording():

@@ -147,7 +147,7 @@ def test_bandwidth_is_that_of_nccl_tests(ranks: int, tmp_path: Path) -> None:
         shares = ranks if function in ("AllGather", "ReduceScatter") else 1
         size = 2 * count * shares
         row = made[function]
-        assert (row["bytes"], row["calls"]) == (size, duration_ns.size)
+        assert (row["size_bytes"], row["calls"]) == (size, duration_ns.size)
         algbw = size * duration_ns.size / duration_ns.sum()
         assert row["algbw_gbs"] == pytest.approx(algbw, rel=2e-3)
         assert row["busbw_gbs"] == pytest.approx(algbw * FACTORS[function](ranks), rel=2e-3)

@@ -41,7 +41,7 @@ def calls_by_key(made: dict[str, Any]) -> Counter[tuple[str, int]]:
     found: Counter[tuple[str, int]] = Counter()
     for row in made["operations"]:
         if row["function"] not in ("Send", "Recv", "AlltoAll", "Gather", "Scatter"):
-            found[row["function"], row["bytes"]] += row["calls"]
+            found[row["function"], row["size_bytes"]] += row["calls"]
     return found
 
 
@@ -61,7 +61,7 @@ def test_rows_add_up_to_completeness(folder: str, captures: Path) -> None:
     by_source = sum((Counter(row["sources"]) for row in made["operations"]), Counter[str]())
     assert sum(by_source[name] for name in timed) == made["completeness"]["gpu_timed"]
     for row in made["operations"]:
-        times = row["duration_us"]
+        times = row["duration_ns"]
         if times:
             assert times["min"] <= times["median"] <= times["p99"] <= times["max"]
             assert times["min"] <= times["mean"] <= times["max"]
@@ -80,10 +80,10 @@ def test_counters_give_the_same_calls(folder: str, captures: Path, tmp_path: Pat
     else:
         assert calls_by_key(counted) == calls_by_key(traced)
     assert (counted["ranks"], counted["traffic"]) == (None, None)
-    datatypes = {(r["function"], r["bytes"]): r["datatype"] for r in traced["operations"]}
+    datatypes = {(r["function"], r["size_bytes"]): r["datatype"] for r in traced["operations"]}
     for row in counted["operations"]:
-        if (row["function"], row["bytes"]) in datatypes:
-            assert row["datatype"] == datatypes[row["function"], row["bytes"]]
+        if (row["function"], row["size_bytes"]) in datatypes:
+            assert row["datatype"] == datatypes[row["function"], row["size_bytes"]]
     text = ncclscope("report", tmp_path / "profile").stdout
     assert "needs trace" in text
 
@@ -92,7 +92,7 @@ def test_straggler_is_named(captures: Path) -> None:
     made = as_json(capture_of(captures, STRAGGLER))
     first, *others = made["ranks"]
     assert (first["rank"], first["times_last"]) == (3, 19)
-    assert first["caused_wait_us"] > 10 * max(row["caused_wait_us"] for row in others)
+    assert first["caused_wait_ns"] > 10 * max(row["caused_wait_ns"] for row in others)
     [row] = made["operations"]
     assert row["wait_share"] > 0.7
     assert row["busbw_wire_gbs"] > 4 * row["busbw_gbs"]

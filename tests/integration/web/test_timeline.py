@@ -9,10 +9,12 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ncclscope.capture.dump_events import EventReader
 from ncclscope.capture.housekeeping import process_folders
 from ncclscope.errors import NcclscopeError
 from ncclscope.http.server import RequestError
@@ -364,6 +366,23 @@ def test_one_file_answers_as_the_server_does(asked: TimelineClient) -> None:
     npm.install(WEB, "THE SINGLE FILE IS NOT COMPARED WITH THE SERVER")
     counts = compare_answers(asked.timeline, 1)
     assert all(counts.values()), counts
+
+
+@pytest.mark.parametrize("asked", ["four"], indirect=True)
+def test_one_file_reads_the_events_of_a_row_at_once(
+    asked: TimelineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+
+    def counted(reader: EventReader, keys: Any, read: Any = EventReader.at) -> Any:
+        reads.append(len(keys))
+        return read(reader, keys)
+
+    monkeypatch.setattr(EventReader, "at", counted)
+    page_data(asked.timeline)
+    rows = asked.timeline.scene.rows
+    assert sum(reads) > len(rows)
+    assert len(reads) <= 2 * len(rows)  # its own, then their parents
 
 
 def test_the_file_is_written_by_the_verb(captures: dict[str, Path], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from ncclscope.analysis.baseline import FORM, FORM_VERSION, Expected, function_k
 from ncclscope.errors import UsageError
 
 RESULT = {"operation": "AllReduce", "size_bytes": 1024, "busbw_gbs": 12.5}
-BENCH = {"form": FORM, "form_version": FORM_VERSION, "simulated": False, "results": [RESULT]}
+BENCH = {"form": FORM, "version": FORM_VERSION, "simulated": False, "results": [RESULT]}
 NCCL_TESTS = {
     "args": ["./build/all_reduce_perf", "-b", "1K"],
     "results": [{"size": 1024, "out_of_place": {"bus_bw": 12.5}, "in_place": {"bus_bw": 13.0}}],
@@ -48,8 +48,8 @@ def test_a_result_without_bus_bandwidth_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        {**BENCH, "form_version": FORM_VERSION + 1},
-        {**BENCH, "form_version": None},
+        {**BENCH, "version": FORM_VERSION + 1},
+        {**BENCH, "version": None},
         {key: value for key, value in BENCH.items() if key != "simulated"},
         {**BENCH, "results": 5},
         {**BENCH, "results": [{}]},

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ncclscope.arrays import _abi, intervals, joins
-from ncclscope.arrays.joins import Children, sibling_before
+from ncclscope.arrays.joins import ChildEvents, sibling_before
 from ncclscope.arrays.library import load
 from ncclscope.capture import columns, dtypes, layout
 from ncclscope.capture.columns import (
@@ -277,11 +277,11 @@ def test_keys_are_found(draw: np.random.Generator) -> None:
         )
 
 
-def _children(draw: np.random.Generator, count: int) -> Children:
+def _children(draw: np.random.Generator, count: int) -> ChildEvents:
     streams = draw.integers(0, 3, count) << layout.INDEX_BITS
     keys = np.unique(streams | draw.integers(0, 3 * count + 1, count))
     parents, comms = draw.integers(-1, 4, len(keys)), draw.integers(0, 2, len(keys))
-    return Children(keys, parents, comms.astype(np.int32))
+    return ChildEvents(keys, parents, comms.astype(np.int32))
 
 
 def test_siblings_before(draw: np.random.Generator) -> None:

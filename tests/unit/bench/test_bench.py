@@ -406,7 +406,7 @@ def test_what_is_no_baseline(tmp_path: Path) -> None:
     for bad in (
         [],
         {"form": "other"},
-        {**good, "form_version": 2},
+        {**good, "version": 2},
         {**good, "results": [{}]},
         {**good, "results": [{**good["results"][0], "size_bytes": "1"}]},
         {**good, "results": 5},

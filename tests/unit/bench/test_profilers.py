@@ -21,7 +21,7 @@ from ncclscope.bench.profilers.comparison_tables import loss_table, share_text, 
 from ncclscope.bench.profilers.profiler_table import known_profilers
 from ncclscope.bench.profilers.recording import Records
 from ncclscope.bench.profilers.selection import AGAIN, select_profilers
-from ncclscope.bench.profilers.trials import COST, KILL, TIMES, Trial, order_of_trials
+from ncclscope.bench.profilers.trials import COST, KILL, TIMES, ProfilerTrial, order_of_trials
 from ncclscope.bench.training.comparison import training_rows, training_table
 from ncclscope.bench.training.files import TrainingRun, settings_json
 from ncclscope.bench.training.files import as_json as training_json
@@ -42,7 +42,7 @@ MACHINE = {
 }  # fmt: skip
 
 
-def made_run(*trials: Trial) -> ComparisonRun:
+def made_run(*trials: ProfilerTrial) -> ComparisonRun:
     table = known_profilers()
     names = dict.fromkeys(["none", *(trial.profiler for trial in trials)])
     return ComparisonRun(
@@ -158,7 +158,7 @@ def test_a_share_is_100_or_0_percent_of_whole_numbers_only(share: float | None, 
 
 
 # ---- times ----
-def times_of(*trials: Trial) -> tuple[TimesRow, ...]:
+def times_of(*trials: ProfilerTrial) -> tuple[TimesRow, ...]:
     table = known_profilers()
     return compare(trials, [table[trial.profiler] for trial in trials]).times
 

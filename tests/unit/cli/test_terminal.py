@@ -2,7 +2,7 @@
 
 import pytest
 
-from ncclscope.cli.terminal import paint, uses_colour
+from ncclscope.cli.terminal import fit, paint, uses_colour
 
 
 @pytest.fixture
@@ -33,6 +33,8 @@ def test_variables_say_otherwise(no_variables: pytest.MonkeyPatch) -> None:
     [
         ("1. critical · hang", "1. \x1b[31mcritical\x1b[0m · hang"),
         ("DEAD world", "\x1b[31mDEAD\x1b[0m world"),
+        ("HANG dp AllReduce #21: rank 2", "\x1b[31mHANG\x1b[0m dp AllReduce #21: rank 2"),
+        ("hung: 4 processes", "\x1b[31mhung\x1b[0m: 4 processes"),
         ("  ok    plugin", "  \x1b[32mok\x1b[0m    plugin"),
         ("  note  nccl", "  \x1b[33mnote\x1b[0m  nccl"),
         ("critically low", "critically low"),
@@ -46,3 +48,15 @@ def test_words_that_say_how_bad_it_is(
     assert paint(line) == line
     no_variables.setenv("FORCE_COLOR", "1")
     assert paint(line) == shown
+
+
+def test_lines_fit_a_terminal_and_stay_whole_elsewhere(no_variables: pytest.MonkeyPatch) -> None:
+    line = "    rank 2 " + "last called AllGather " * 6
+    assert fit(line) == [line]
+    no_variables.setattr("sys.stdout.isatty", lambda: True)
+    no_variables.setenv("COLUMNS", "80")
+    parts = fit(line.rstrip())
+    assert len(parts) == 2
+    assert all(len(part) <= 80 for part in parts)
+    assert parts[1].startswith("      ")
+    assert " ".join(part.strip() for part in parts) == line.strip()

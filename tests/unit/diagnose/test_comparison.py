@@ -62,6 +62,11 @@ def test_one_run_of_each_says_what_it_cannot_tell(write: Write) -> None:
     assert not comparison.knows_spread
     assert "how much equal runs differ is not known" in text_of(comparison)
     assert as_json(comparison, ["a"], ["b"])["between_runs"] is False
+    for width, is_shown in ((60, False), (160, True)):  # a legend of what is shown
+        shown = list(lines(comparison, ["a"], ["b"], width))
+        heading = next(line for line in shown if line.startswith("communicator"))
+        assert ("time" in heading.split()) == is_shown
+        assert ("share of all calls' time" in " ".join(shown)) == is_shown
 
 
 @pytest.mark.parametrize("late_ms", [20.0, 5.0])

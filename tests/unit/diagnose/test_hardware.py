@@ -22,7 +22,7 @@ from ncclscope.diagnose.hardware.samples import HardwareSamples
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.model.build import open_model
 from ncclscope.model.schema import NONE
-from ncclscope.model.system_samples import Series, system_of
+from ncclscope.model.system_samples import CounterSeries, system_of
 from ncclscope.simulation.scenario import Call, Communicators, HostClock, Late, Scenario, SlowLink
 from ncclscope.system.counters import COUNTERS, GPU, HOST, NIC, PORT, TOTAL, Counter
 from ncclscope.system.sample import Sample
@@ -511,7 +511,7 @@ def test_facts_are_those_of_the_samples_that_are_kept(written: Written) -> None:
 def test_totals_that_are_reset_or_missing() -> None:
     times = np.arange(6, dtype=np.int64) * 10**9
     values = np.array([10, 20, NONE, 40, 3, 5], np.int64)
-    track = Series(0, THE, Counter("x", TOTAL, ""), times, values, np.zeros(6, np.int64))
+    track = CounterSeries(0, THE, Counter("x", TOTAL, ""), times, values, np.zeros(6, np.int64))
     assert track.growth() == 10 + 20 + 2
     assert np.nan_to_num(track.per_second(), nan=-1).tolist() == [-1, 10, -1, 10, -1, 2]
 

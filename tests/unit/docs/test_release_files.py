@@ -1,15 +1,19 @@
 """What is made for others: metadata, chart, image, workflows, the page of the index, the site."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from ncclscope.cli import verb_parser
 from ncclscope.cli.dashboards import FOLDER
 from tests.support.paths import ROOT
 from tests.support.player import ncclscope
-from tools import release, site_links
+from tools import addresses, release, site_links
 
 VERSION = release.version()
 CHART = ROOT / "charts" / "ncclscope"
@@ -51,12 +55,38 @@ def test_the_chart_is_what_it_should_be() -> None:
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
         assert container["image"] == f"{values['image']['repository']}:v{VERSION}"
     assert containers[1]["args"][-2:] == ["--port", "9479"]
+    assert "--all-hosts" in containers[1]["args"], "pods have host names of their own"
+    verb_parser("serve").parse_args(containers[1]["args"][1:])
     assert rendered(CHART / "templates" / "podmonitor.yaml", values) is None
     values["podMonitor"]["enabled"], values["prune"]["enabled"] = True, False
     monitor = rendered(CHART / "templates" / "podmonitor.yaml", values)
     assert monitor["spec"]["podMetricsEndpoints"][0]["port"] == "nccl-metrics"
     daemons = rendered(CHART / "templates" / "daemonset.yaml", values)
     assert len(daemons["spec"]["template"]["spec"]["containers"]) == 1
+
+
+def test_helm_itself_takes_the_chart(tmp_path: Path) -> None:
+    """Linted, rendered, and held against the API's own schemas."""
+    binaries = Path(sys.executable).parent
+    if not (binaries / "helm").exists():
+        pytest.skip("Helm is not installed")
+
+    def printed(*words: str | Path) -> str:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    printed(binaries / "helm", "lint", "--strict", CHART)
+    for number, settings in enumerate(("port=9999", "podMonitor.enabled=true,prune.enabled=false")):
+        text = printed(binaries / "helm", "template", "scope", CHART, "--set", settings)
+        values = yaml.safe_load((CHART / "values.yaml").read_text())
+        daemons = next(d for d in yaml.safe_load_all(text) if d["kind"] == "DaemonSet")
+        if not number:
+            values["port"] = 9999
+            assert daemons == rendered(CHART / "templates" / "daemonset.yaml", values)
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(text)
+        printed(binaries / "kubernetes-validate", "--strict", file)
 
 
 def test_versions_are_the_same_everywhere() -> None:
@@ -78,7 +108,7 @@ def test_readme_has_absolute_links_on_an_index() -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", text)
     assert len(links) > 30
     assert all(link.startswith(("https://", "#")) for link in links)
-    assert f"{release.repository()}/blob/v1.0/docs/verbs/run.md" in links
+    assert f"{addresses.setting('Repository')}/blob/v1.0/docs/verbs/run.md" in links
 
 
 def test_the_site_lists_pages_that_there_are() -> None:
@@ -87,9 +117,14 @@ def test_the_site_lists_pages_that_there_are() -> None:
     pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
     assert len(listed) > 50  # pages that it does not list are built, and README.md has them all
     assert set(listed) <= set(pages)
-    address = re.search(r"^repo_url: (.*)$", text, re.M)
-    assert address
-    assert address[1] == release.repository()
+    assert "https://" not in text, "its addresses come from pyproject.toml"
+    settings = site_links.on_config({})
+    assert settings["repo_url"] == addresses.setting("Repository")
+
+
+def test_addresses_have_one_setting() -> None:
+    for file, text in addresses.files().items():
+        assert file.read_text() == text, "run `python -m tools.addresses`"
 
 
 def test_links_out_of_the_docs_lead_to_the_repository() -> None:

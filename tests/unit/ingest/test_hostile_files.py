@@ -380,7 +380,7 @@ def test_counts_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.Monk
     path, head = tmp_path / "1.csv", foreign_samples.NCCLSEE.splitlines()[0]
     path.write_text(f"{head}\nAllReduce,x,0,1,999999999999,5,1.0\n")
     monkeypatch.setattr(ncclsee, "_same", None)  # none is made
-    with pytest.raises(FormatError, match="counts more than 16,777,216 operations"):
+    with pytest.raises(FormatError, match="counts more than 2,097,152 operations"):
         gathered(tmp_path, path)
 
 

@@ -334,10 +334,15 @@ def test_all_ranks_are_shown_with_what_others_wait_for_them() -> None:
 @pytest.mark.parametrize("key", ["question_mark", "h", "f1"])
 def test_help_explains_keys_and_columns_and_any_key_closes_it(key: str) -> None:
     _, shown, closed = play(healthy(), key, "x")
-    assert "share of their time that others wait for a rank" in shown
+    assert "share of others' time that they wait, begun on this rank" in shown
+    assert "where a time comes from" in shown, "all of it is on a screen of 80 x 24"
     assert "all ranks over all communicators" in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
-    assert "others wait for a rank" not in closed
+    assert "begun on this rank" not in closed
+
+
+def test_no_line_of_help_is_broken() -> None:
+    assert max(map(len, top_tables.COLUMN_HELP.values())) <= 58
 
 
 def test_a_wide_screen_shows_whole_names() -> None:
@@ -431,6 +436,27 @@ def test_without_textual(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     with pytest.raises(NcclscopeError, match=r"is not installed. Try `pip install textual`"):
         top.run(argparse.Namespace(captures=[], interval=1.0, once=False))
+
+
+def test_a_terminal_that_comes_back_gets_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+
+    def write(_: int, data: bytes) -> int:
+        written.append(data)
+        if len(written) < 3:
+            raise OSError(5, "Input/output error")
+        return len(data)
+
+    def run(screen: Top) -> None:
+        screen.terminal_failure = "Input/output error"
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("os.write", write)
+    monkeypatch.setattr(Top, "run", run)
+    with pytest.raises(NcclscopeError, match="the terminal cannot be used any more: Input/output"):
+        top.run(argparse.Namespace(captures=[], interval=1.0, once=False))
+    assert len(written) == 3
 
 
 def test_an_unknown_rank_row_is_drawn() -> None:

@@ -1,6 +1,7 @@
 """Answers of the verbs in Python: the same as the command line's, as data, frames and plots."""
 
 import json
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -42,6 +43,8 @@ def test_answers_are_what_the_verbs_print(capture: Capture, tmp_path: Path) -> N
         (["diagnose"], capture.diagnose()),
         (["status"], capture.status()),
         (["whatif", "--without", "rank", "2"], capture.whatif(without_rank=2)),
+        (["whatif", "--free", "dp", "--last", "400ms"], capture.whatif(free="dp", since=-0.4)),
+        (["diagnose", "--since", "0.1", "--until", "0.5"], capture.diagnose(since=0.1, until=0.5)),
     ):
         printed = command(words[0], capture.path, *words[1:], "--json").stdout
         assert json.loads(answer.to_json()) == json.loads(printed) == dict(answer), words
@@ -57,11 +60,11 @@ def test_answers_have_objects_and_frames(capture: Capture) -> None:
     assert straggler.ranks == (2,)
     report = capture.report()
     ranks = report.table("ranks")
-    assert ranks.order("caused_wait_us desc").fetchall()[0][0] == 2
+    assert ranks.order("caused_wait_ns desc").fetchall()[0][0] == 2
     assert report.to_pandas("ranks")["rank"].tolist()[0] == 2
     assert report.to_polars("ranks").rows() == ranks.fetchall()
     assert report.to_arrow("operations").num_rows == len(report.groups)
-    assert "duration_us_median" in report.table("operations").columns
+    assert "duration_ns_median" in report.table("operations").columns
     assert not capture.status().hung
     assert capture.whatif(without_rank=2).gained_share > 0.1
     with pytest.raises(UsageError, match=r"there is no table nonsense .* It has .*ranks"):
@@ -155,6 +158,9 @@ def test_html_is_escaped(tmp_path: Path) -> None:
     for answer in (capture.report(), capture.diagnose(), capture.status()):
         assert "<b>/" not in answer._repr_html_().replace("<b>rank", "")
         assert answer._repr_html_().startswith("<")
+    noted = replace(capture.completeness(), notes=["not read: <i>"])
+    assert "<li>not read: &lt;i&gt;</li>" in noted._repr_html_()
+    assert "2 of 2 processes" in noted._repr_html_()
 
 
 def test_types_are_for_everybody() -> None:

@@ -21,7 +21,7 @@ from ncclscope.overhead.statistics import (
     step_variant,
 )
 from ncclscope.overhead.summary_text import as_json, lines, overhead_result, verdict_line
-from ncclscope.overhead.trials import Trial, command_words, variables_of
+from ncclscope.overhead.trials import OverheadTrial, command_words, variables_of
 
 
 def noisy(cost: float, spread: float, rounds: int, seed: int) -> list[float]:
@@ -87,11 +87,11 @@ def test_orders_differ_and_repeat() -> None:
     assert orders == [tuple(order_of_round(names, number)) for number in range(30)]
 
 
-def trial(**changes: object) -> Trial:
+def trial(**changes: object) -> OverheadTrial:
     settings = Settings(Path("/tmp"), mode="trace")
     chosen: dict[str, object] = {"command": ("job",), "settings": settings, **changes}
     plugin = Path("/x/libnccl-profiler-ncclscope.so")
-    return Trial(**{"plugin": plugin, **chosen})  # type: ignore[arg-type]
+    return OverheadTrial(**{"plugin": plugin, **chosen})  # type: ignore[arg-type]
 
 
 def stepped_rounds(

@@ -30,7 +30,7 @@ from ncclscope.humanize import amount, duration
 from ncclscope.model.model import Model
 from ncclscope.report.html import as_html
 from ncclscope.report.json_csv import as_csv, as_json
-from ncclscope.report.plots import Series, areas, dots
+from ncclscope.report.plots import PlotSeries, areas, dots
 from ncclscope.report.sections import headline
 from ncclscope.report.tables import Column, Table, align, plain_lines
 from ncclscope.report.terminal import Style, terminal_lines
@@ -204,7 +204,7 @@ def test_ranks_traffic_scopes() -> None:
 
 def test_without_operations_nothing_began() -> None:
     made = as_json(summarize(model([], [], [], [], []), Selection(), DEFAULT_BY), ())
-    assert (made["began"], made["span_s"], made["operations"]) == (None, None, [])
+    assert (made["began"], made["span_ns"], made["operations"]) == (None, None, [])
 
 
 def test_fused_operations_count_once_for_the_run() -> None:
@@ -398,20 +398,22 @@ def test_json_has_what_is_promised() -> None:
     assert comm["tp"]["id"] == "0xffffffffffffffff"
     assert (comm["tp"]["name_inferred"], comm["tp"]["ranks"], comm["tp"]["nodes"]) == (True, 2, 1)
     row = next(row for row in made["operations"] if row["communicator"] == "world")
-    assert (row["function"], row["bytes"], row["datatype"]) == ("AllReduce", MIB, "float32")
-    assert row["duration_us"] == {"min": 100, "median": 140, "mean": 148.75, "p99": 200, "max": 200}
+    assert (row["function"], row["size_bytes"], row["datatype"]) == ("AllReduce", MIB, "float32")
+    assert row["duration_ns"] == {
+        "min": 100_000, "median": 140_000, "mean": 148_750, "p99": 200_000, "max": 200_000,
+    }  # fmt: skip
     assert row["busbw_gbs"] == pytest.approx(10.5738756, rel=1e-6)
     assert row["sources"] == {"gpu": 8}
     assert row["inferred"] is False
     untimed = next(row for row in made["operations"] if row["function"] == "Broadcast")
-    assert untimed["duration_us"] is None
+    assert untimed["duration_ns"] is None
     assert made["began"] == "2026-11-15T06:00:00.000990+00:00"
 
 
 def test_csv_has_a_line_for_each_group() -> None:
     summary = report(by=("communicator", "function", "rank"))
     head, *lines = as_csv(summary, summary.groups).splitlines()
-    assert head.startswith("communicator,function,bytes,datatype,rank,min_us,median_us")
+    assert head.startswith("communicator,function,size_bytes,datatype,rank,min_ns,median_ns")
     assert len(lines) == len(summary.groups)
 
 
@@ -496,8 +498,8 @@ def test_words() -> None:
 
 @pytest.mark.parametrize("span_s", [0.662, 1.0, 4.01, 12.5, 1e3, 20_000.0, 86_400.0])
 def test_marks_below_a_plot_are_round_and_not_cut_off(span_s: float) -> None:
-    over_time = areas([Series("world", ((0.0, 1.0), (1.0, 2.0)))], span_s, "GB/s")
-    by_size = dots([Series("AllReduce", ((8.0, 1.0), (2.0**49, 2.0)))], "GB/s")
+    over_time = areas([PlotSeries("world", ((0.0, 1.0), (1.0, 2.0)))], span_s, "GB/s")
+    by_size = dots([PlotSeries("AllReduce", ((8.0, 1.0), (2.0**49, 2.0)))], "GB/s")
     for plot in (over_time, by_size):
         width = float(plot.partition('viewBox="0 -8 ')[2].partition(" ")[0])
         marks = re.findall(r'<text x="([\d.]+)" y="222.0" text-anchor="(\w+)">([^<]+)<', plot)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ncclscope.web.bar_details import Lookup
+from ncclscope.web.lookup import Lookup
 from ncclscope.web.search import search
 from tests.support.model_builders import model, operation, world
 from tests.support.model_timelines import timeline_of
@@ -41,6 +41,8 @@ def lookup() -> Lookup:
         ("rank:1", []),
         ("rank:x", []),
         ("seq=12", ["AllReduce"]),
+        ("op:1", ["AllGather"]),
+        ("op:99", []),
         ("peer:3", ["Send"]),
         ("comm:tp", ["AllReduce", "Send"]),
         ("source:host", ["Send"]),

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.bench.profilers.intervals import (
-    Estimate,
+    ResampledValue,
     Times,
     median_of,
     median_ratio,
 )
 from ncclscope.bench.profilers.profiler_table import NONE, Profiler
 from ncclscope.bench.profilers.recording import Records
-from ncclscope.bench.profilers.trials import COST, KILL, TIMES, Trial, TrialCase
+from ncclscope.bench.profilers.trials import COST, KILL, TIMES, ProfilerTrial, TrialCase
 
 Form = tuple[tuple[str, int, int], ...]  # function, bytes and number of a call's records
 Pool = Counter[tuple[str, int]]  # records by function and bytes
@@ -69,7 +69,7 @@ class TimesRow:
     calls: int  # that are compared
     own: Quantiles | None
     reported: Quantiles | None  # None: no times, or a mean alone
-    ratio: Estimate | None  # reported / own
+    ratio: ResampledValue | None  # reported / own
     source: str
     remark: str
 
@@ -82,10 +82,10 @@ class CostRow:
     operation: str  # "": all of them, by geometric mean
     size_bytes: int
     wall_us: float
-    wall_ratio: Estimate
-    added_us: Estimate
+    wall_ratio: ResampledValue
+    added_us: ResampledValue
     cpu_us: float
-    cpu_ratio: Estimate
+    cpu_ratio: ResampledValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class LossRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ProfilerComparison:
     """All tables."""
 
     profilers: tuple[Profiler, ...]
@@ -135,7 +135,7 @@ def forms_of(case: TrialCase) -> tuple[Form, ...]:
     return (whole,)
 
 
-def recorded_calls(trial: Trial) -> Iterator[tuple[TrialCase, int, float]]:
+def recorded_calls(trial: ProfilerTrial) -> Iterator[tuple[TrialCase, int, float]]:
     """By case and rank, the number of calls on record. No record counts for two cases."""
     for rank in range(max((case.ranks for case in trial.cases), default=0)):
         pool: Pool = Counter()
@@ -178,7 +178,7 @@ def _take_other_sizes(
     return taken
 
 
-def coverage_rows(trials: Sequence[Trial]) -> list[CoverageRow]:
+def coverage_rows(trials: Sequence[ProfilerTrial]) -> list[CoverageRow]:
     """Calls made and recorded, in runs that came to their end."""
     made: Counter[tuple[str, str, int, int]] = Counter()
     recorded: dict[tuple[str, str, int, int], float] = {}
@@ -193,7 +193,7 @@ def coverage_rows(trials: Sequence[Trial]) -> list[CoverageRow]:
 
 
 # ---- times ----
-def _positions(trial: Trial, case: TrialCase, records: Records) -> list[int] | None:
+def _positions(trial: ProfilerTrial, case: TrialCase, records: Records) -> list[int] | None:
     """The place of each record among the calls of its case; None where it cannot be told."""
     if records.sequences:
         before = 0
@@ -205,7 +205,9 @@ def _positions(trial: Trial, case: TrialCase, records: Records) -> list[int] | N
     return list(range(records.count)) if records.count == case.made else None
 
 
-def _compared_calls(trial: Trial, case: TrialCase, records: Records) -> tuple[Times, Times, bool]:
+def _compared_calls(
+    trial: ProfilerTrial, case: TrialCase, records: Records
+) -> tuple[Times, Times, bool]:
     """Reported and own times of one rank's timed calls, and whether they are pairs."""
     own = np.asarray(case.by_rank[records.rank].gpu_ns, np.float64)
     reported = np.asarray(records.durations_ns, np.float64)
@@ -222,7 +224,7 @@ def _compared_calls(trial: Trial, case: TrialCase, records: Records) -> tuple[Ti
     return reported[places], own[calls], True
 
 
-def times_rows(trials: Sequence[Trial]) -> list[TimesRow]:
+def times_rows(trials: Sequence[ProfilerTrial]) -> list[TimesRow]:
     """Reported times beside the benchmark's own, case by case."""
     rows = []
     for trial in trials:
@@ -236,7 +238,7 @@ def own_times(case: TrialCase) -> Times:
     return np.concatenate([np.asarray(rank.gpu_ns, np.float64) for rank in case.by_rank])
 
 
-def _records_of(trial: Trial, case: TrialCase) -> list[Records]:
+def _records_of(trial: ProfilerTrial, case: TrialCase) -> list[Records]:
     """The records whose times are those of a case's calls."""
     function, size, _ = forms_of(case)[0][0]
     return [
@@ -247,7 +249,7 @@ def _records_of(trial: Trial, case: TrialCase) -> list[Records]:
     ]
 
 
-def compared_calls_of(trial: Trial, case: TrialCase) -> tuple[Times, Times, bool] | None:
+def compared_calls_of(trial: ProfilerTrial, case: TrialCase) -> tuple[Times, Times, bool] | None:
     """Reported and own times of all ranks, and whether they are pairs; None: no times reported."""
     parts = [
         _compared_calls(trial, case, records)
@@ -261,7 +263,7 @@ def compared_calls_of(trial: Trial, case: TrialCase) -> tuple[Times, Times, bool
     return reported, own, all(part[2] for part in parts)
 
 
-def _times_row(trial: Trial, case: TrialCase) -> TimesRow:
+def _times_row(trial: ProfilerTrial, case: TrialCase) -> TimesRow:
     same = _records_of(trial, case)
     source = Counter(records.source for records in same).most_common(1)[0][0] if same else ""
     compared = compared_calls_of(trial, case)
@@ -284,7 +286,7 @@ def _times_row(trial: Trial, case: TrialCase) -> TimesRow:
     )  # fmt: skip
 
 
-def _why_no_times(trial: Trial, case: TrialCase, same: Sequence[Records]) -> str:
+def _why_no_times(trial: ProfilerTrial, case: TrialCase, same: Sequence[Records]) -> str:
     if same:
         return "no times"
     functions = {records.function for records in trial.records}
@@ -304,7 +306,7 @@ def _per_call(case: TrialCase) -> tuple[float, float]:
     return wall_ns / 1e3, float(np.mean([rank.cpu_ns for rank in case.by_rank])) / 1e3
 
 
-def cost_rows(trials: Sequence[Trial]) -> list[CostRow]:
+def cost_rows(trials: Sequence[ProfilerTrial]) -> list[CostRow]:
     """Cost by profiler and case against no plugin, round by round; last the mean of all cases."""
     rounds: dict[tuple[str, int], dict[tuple[str, int], tuple[float, float]]] = {}
     for trial in trials:
@@ -350,12 +352,12 @@ def _cost_row(
 
 
 # ---- loss ----
-def loss_rows(trials: Sequence[Trial], profilers: Sequence[Profiler]) -> list[LossRow]:
+def loss_rows(trials: Sequence[ProfilerTrial], profilers: Sequence[Profiler]) -> list[LossRow]:
     """Bytes, failures, and calls that are on record after a SIGKILL."""
     return [_loss_row(profiler, trials) for profiler in profilers]
 
 
-def _loss_row(profiler: Profiler, trials: Sequence[Trial]) -> LossRow:
+def _loss_row(profiler: Profiler, trials: Sequence[ProfilerTrial]) -> LossRow:
     own = [trial for trial in trials if trial.profiler == profiler.name]
     ended = [trial for trial in own if not trial.failure and trial.kind != KILL]
     calls = sum(case.made * case.ranks for trial in ended for case in trial.cases)
@@ -380,11 +382,11 @@ def _loss_row(profiler: Profiler, trials: Sequence[Trial]) -> LossRow:
     )
 
 
-def compare(trials: Sequence[Trial], profilers: Sequence[Profiler]) -> Comparison:
+def compare(trials: Sequence[ProfilerTrial], profilers: Sequence[Profiler]) -> ProfilerComparison:
     """All tables of these trials, with profilers in the given order."""
     places = {profiler.name: place for place, profiler in enumerate(profilers)}
     ordered = sorted(trials, key=lambda trial: places[trial.profiler])
-    return Comparison(
+    return ProfilerComparison(
         tuple(profilers),
         tuple(coverage_rows(ordered)),
         tuple(times_rows(ordered)),

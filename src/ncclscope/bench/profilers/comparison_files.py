@@ -11,14 +11,15 @@ from typing import Any
 
 from ncclscope._version import __version__
 from ncclscope.bench.plan import Plan
-from ncclscope.bench.profilers.comparison import Comparison, compare
-from ncclscope.bench.profilers.intervals import Estimate
+from ncclscope.bench.profilers.comparison import ProfilerComparison, compare
+from ncclscope.bench.profilers.intervals import ResampledValue
 from ncclscope.bench.profilers.profiler_table import Profiler
-from ncclscope.bench.profilers.trials import Trial, trial_from_json
+from ncclscope.bench.profilers.trials import ProfilerTrial, trial_from_json
 from ncclscope.bench.results import Session
 from ncclscope.bench.table import SIMULATED
 from ncclscope.errors import UsageError
 from ncclscope.humanize import plural, printable
+from ncclscope.json_answers import version_of
 from ncclscope.nccl.releases import release_of_code, text_of
 
 FORM, FORM_VERSION = "ncclscope-profiler-comparison", 1
@@ -32,11 +33,11 @@ class ComparisonRun:
     settings: Mapping[str, Any]
     profilers: tuple[Profiler, ...]
     absent: Mapping[str, str]
-    trials: tuple[Trial, ...]
+    trials: tuple[ProfilerTrial, ...]
     started: float  # seconds since 1970
 
     @property
-    def comparison(self) -> Comparison:
+    def comparison(self) -> ProfilerComparison:
         """The tables."""
         return compare(self.trials, self.profilers)
 
@@ -77,7 +78,7 @@ def as_json(run: ComparisonRun, tables: bool = True) -> dict[str, Any]:
     """The whole comparison: trials, so that it can be read again, and the tables."""
     return {
         "form": FORM,
-        "form_version": FORM_VERSION,
+        "version": FORM_VERSION,
         "started": run.started,
         "machine": dict(run.machine),
         "settings": dict(run.settings),
@@ -98,7 +99,7 @@ def as_json(run: ComparisonRun, tables: bool = True) -> dict[str, Any]:
     }
 
 
-def _tables(comparison: Comparison) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _tables(comparison: ProfilerComparison) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     for name in ("coverage", "times", "cost", "loss"):
         yield name, [asdict(row) for row in getattr(comparison, name)]
 
@@ -107,7 +108,7 @@ def read_run(path: Path) -> ComparisonRun:
     """The comparison that a file holds."""
     try:
         content = json.loads(path.read_bytes())
-        if content["form"] != FORM or content["form_version"] != FORM_VERSION:
+        if content["form"] != FORM or version_of(content) != FORM_VERSION:
             raise ValueError("it is of another form")
         profilers = tuple(
             Profiler(
@@ -150,7 +151,7 @@ def _quantities(row: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Any]]]:
     for name, value in row.items():
         if name in _KEYS or value is None:
             continue
-        if isinstance(value, dict) and value.keys() == set(Estimate.__slots__):
+        if isinstance(value, dict) and value.keys() == set(ResampledValue.__slots__):
             yield name, [value["value"], value["low"], value["high"]]
         elif isinstance(value, dict):
             for part, number in value.items():

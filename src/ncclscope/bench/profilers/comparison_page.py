@@ -12,7 +12,7 @@ import numpy as np
 
 from ncclscope.bench.operations import OPERATIONS
 from ncclscope.bench.plots import distribution, distributions_svg, limits_of
-from ncclscope.bench.profilers.comparison import Comparison, compared_calls_of, own_times
+from ncclscope.bench.profilers.comparison import ProfilerComparison, compared_calls_of, own_times
 from ncclscope.bench.profilers.comparison_files import ComparisonRun
 from ncclscope.bench.profilers.comparison_tables import (
     limit_lines,
@@ -36,7 +36,7 @@ Case = tuple[str, int]  # operation and bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class RangeBar:
     """A share with the lowest and highest of its ranks and sizes."""
 
     share: float
@@ -45,7 +45,7 @@ class Bar:
     title: str
 
 
-def _bar(comparison: Comparison, profiler: str, operation: str) -> Bar | None:
+def _bar(comparison: ProfilerComparison, profiler: str, operation: str) -> RangeBar | None:
     own = [
         row for row in comparison.coverage if (row.profiler, row.operation) == (profiler, operation)
     ]
@@ -55,10 +55,10 @@ def _bar(comparison: Comparison, profiler: str, operation: str) -> Bar | None:
     shares = [row.share for row in own]
     name = OPERATIONS[operation].title
     title = f"{profiler}, {name}: {share_text(recorded / made)} of {made:,} calls"
-    return Bar(recorded / made, min(shares), max(shares), title)
+    return RangeBar(recorded / made, min(shares), max(shares), title)
 
 
-def coverage_svg(comparison: Comparison) -> str:
+def coverage_svg(comparison: ProfilerComparison) -> str:
     """Figure 1: bars of recorded shares, grouped by operation; lines: lowest and highest rank and
     size.
     """
@@ -70,7 +70,7 @@ def coverage_svg(comparison: Comparison) -> str:
     return bars_svg(names, groups)
 
 
-def bars_svg(names: Sequence[str], groups: Mapping[str, Sequence[Bar | None]]) -> str:
+def bars_svg(names: Sequence[str], groups: Mapping[str, Sequence[RangeBar | None]]) -> str:
     """Bars of shares in groups, one colour for each name."""
     floor = _HEIGHT - _BOTTOM
     parts = [
@@ -96,7 +96,7 @@ def _y(share: float) -> float:
     return _TOP + (1 - share) * (_HEIGHT - _TOP - _BOTTOM)
 
 
-def _bar_svg(bar: Bar, x: float, width: float, place: int) -> str:
+def _bar_svg(bar: RangeBar, x: float, width: float, place: int) -> str:
     top, floor, middle = _y(min(bar.share, 1.0)), _y(0), x + width / 2
     return (
         f'<rect class="c{place % _COLOURS}" x="{x:.1f}" y="{top:.1f}" width="{width * 0.9:.1f}" '

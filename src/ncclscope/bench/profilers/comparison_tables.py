@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from ncclscope.bench.operations import OPERATIONS
-from ncclscope.bench.profilers.comparison import Comparison, CostRow, LossRow, TimesRow
-from ncclscope.bench.profilers.intervals import Estimate
+from ncclscope.bench.profilers.comparison import CostRow, LossRow, ProfilerComparison, TimesRow
+from ncclscope.bench.profilers.intervals import ResampledValue
 from ncclscope.bench.profilers.profiler_table import NONE
 from ncclscope.bench.profilers.selection import AGAIN
 from ncclscope.humanize import NOTHING, amount, wrapped
@@ -25,14 +25,14 @@ def share_text(share: float | None) -> str:
     return f"{min(max(100 * share, 0.1), 99.9):.1f} %"
 
 
-def ratio_text(ratio: Estimate | None) -> str:
+def ratio_text(ratio: ResampledValue | None) -> str:
     """A ratio with its interval. 0.900 [0.899, 0.901]"""
     if ratio is None:
         return NOTHING
     return f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
 
 
-def change_text(ratio: Estimate) -> str:
+def change_text(ratio: ResampledValue) -> str:
     """A ratio as a change in percent, with its interval. +2.1 % [+1.0, +3.4]
 
     One round has no interval.
@@ -42,17 +42,17 @@ def change_text(ratio: Estimate) -> str:
     return f"{value:+.1f} %{interval}"
 
 
-def recording_profilers(comparison: Comparison) -> list[str]:
+def recording_profilers(comparison: ProfilerComparison) -> list[str]:
     """The profilers that are meant to record calls."""
     return [profiler.name for profiler in comparison.profilers if profiler.reader]
 
 
-def operations_of(comparison: Comparison) -> list[str]:
+def operations_of(comparison: ProfilerComparison) -> list[str]:
     """The operations that were called, in order."""
     return list(dict.fromkeys(row.operation for row in comparison.coverage))
 
 
-def coverage_table(comparison: Comparison) -> Table:
+def coverage_table(comparison: ProfilerComparison) -> Table:
     """Calls on record by profiler and operation, and on which ranks and sizes calls are missing."""
     operations = operations_of(comparison)
     rows = []
@@ -77,7 +77,7 @@ def coverage_table(comparison: Comparison) -> Table:
     return Table("calls recorded against calls made", columns, tuple(rows), (note,))
 
 
-def _missing(comparison: Comparison, profiler: str) -> str:
+def _missing(comparison: ProfilerComparison, profiler: str) -> str:
     """The ranks and sizes with the lowest share: rank 1: 62.0 %; 1K: 40.1 %"""
     own = [row for row in comparison.coverage if row.profiler == profiler]
     parts = []
@@ -93,7 +93,7 @@ def _missing(comparison: Comparison, profiler: str) -> str:
     return "; ".join(parts)
 
 
-def times_table(comparison: Comparison) -> Table:
+def times_table(comparison: ProfilerComparison) -> Table:
     """Reported times beside the benchmark's own."""
     columns = (
         *_CASE, Column("calls"), Column("bench µs"), Column("5 %–95 %", drop=2),
@@ -120,7 +120,7 @@ def _times_cells(row: TimesRow) -> tuple[str, ...]:
     return (*cells, ratio_text(row.ratio), row.remark)
 
 
-def cost_table(comparison: Comparison, every_case: bool) -> Table:
+def cost_table(comparison: ProfilerComparison, every_case: bool) -> Table:
     """Wall and CPU time against no plugin: the mean of all cases, or case by case."""
     columns = (
         *(_CASE if every_case else (_LEFT,)), Column("wall µs"), Column("wall against none [95 %]"),
@@ -144,7 +144,7 @@ def _cost_cells(row: CostRow) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def loss_table(comparison: Comparison) -> Table:
+def loss_table(comparison: ProfilerComparison) -> Table:
     """Bytes written, calls on record after a SIGKILL, and runs that failed."""
     columns = (
         _LEFT, Column("bytes a call"), Column("files"), Column("after SIGKILL: calls made"),
@@ -177,7 +177,7 @@ def _remark(row: LossRow) -> str:
     return "wrote nothing" if row.bytes_per_call == 0 else ""
 
 
-def limit_lines(comparison: Comparison) -> list[str]:
+def limit_lines(comparison: ProfilerComparison) -> list[str]:
     """What cannot be compared, by profiler."""
     return [
         f"{profiler.name}: {'; '.join(profiler.limits)}"
@@ -186,7 +186,7 @@ def limit_lines(comparison: Comparison) -> list[str]:
     ]
 
 
-def tables_of(comparison: Comparison) -> list[Table]:
+def tables_of(comparison: ProfilerComparison) -> list[Table]:
     """All tables in the order in which they are shown."""
     return [
         coverage_table(comparison),
@@ -198,7 +198,7 @@ def tables_of(comparison: Comparison) -> list[Table]:
 
 
 def text_lines(
-    comparison: Comparison, heading: Sequence[str], absent: dict[str, str], width: int
+    comparison: ProfilerComparison, heading: Sequence[str], absent: dict[str, str], width: int
 ) -> Iterator[str]:
     """The comparison for the terminal."""
     yield from heading

@@ -14,7 +14,7 @@ _SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class ResampledValue:
     """A value with its interval."""
 
     value: float
@@ -26,19 +26,19 @@ class Estimate:
         return {name: round(getattr(self, name), 6) for name in self.__slots__}
 
 
-def _estimate(value: float, draws: npt.NDArray[Any]) -> Estimate:
+def _estimate(value: float, draws: npt.NDArray[Any]) -> ResampledValue:
     low, high = np.percentile(draws, _TAILS)
-    return Estimate(float(value), float(low), float(high))
+    return ResampledValue(float(value), float(low), float(high))
 
 
-def median_of(values: Sequence[float]) -> Estimate:
+def median_of(values: Sequence[float]) -> ResampledValue:
     """The median of rounds, and its interval by resampling rounds."""
     array = np.asarray(values, np.float64)
     draws = np.random.default_rng(_SEED).choice(array, (_DRAWS, len(array)))
     return _estimate(float(np.median(array)), np.median(draws, axis=1))
 
 
-def median_ratio(above: Times, below: Times, paired: bool) -> Estimate:
+def median_ratio(above: Times, below: Times, paired: bool) -> ResampledValue:
     """The ratio of medians of two sets of calls; pairs of calls stay together."""
     chance = np.random.default_rng(_SEED)
     first = chance.integers(0, len(above), (_DRAWS, len(above)))

@@ -16,7 +16,7 @@ AGAIN = "none again"  # the noise: no plugin, measured a second time
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ProfilerSelection:
     """The profilers to compare, and why others are left out, by name."""
 
     profilers: tuple[Profiler, ...]
@@ -25,7 +25,7 @@ class Selection:
 
 def select_profilers(
     requests: Sequence[str], environment: Mapping[str, str], training: bool = False
-) -> Selection:
+) -> ProfilerSelection:
     """No plugin, twice, and then what was asked for: by default everything that is installed.
 
     A profiler that is not installed is named in `absent`. One that the user named with a path that
@@ -43,7 +43,7 @@ def select_profilers(
             profilers.append(_resolved(profiler, environment))
     none = table[NONE]
     again = replace(none, name=AGAIN, title="no plugin, measured a second time: the noise")
-    return Selection((none, again, *_distinct(profilers)), absent)
+    return ProfilerSelection((none, again, *_distinct(profilers)), absent)
 
 
 def _default_requests(table: Mapping[str, Profiler], training: bool) -> list[str]:

@@ -64,7 +64,7 @@ class TrialCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ProfilerTrial:
     """One run of the benchmark below one profiler."""
 
     profiler: str
@@ -82,7 +82,7 @@ class Trial:
         return asdict(self)
 
 
-def trial_from_json(content: Mapping[str, Any]) -> Trial:
+def trial_from_json(content: Mapping[str, Any]) -> ProfilerTrial:
     """The trial that `as_json` gave."""
     cases = tuple(
         TrialCase(
@@ -97,7 +97,7 @@ def trial_from_json(content: Mapping[str, Any]) -> Trial:
         for case in content["cases"]
     )
     records = tuple(map(records_from_json, content["records"]))
-    return Trial(**{**content, "cases": cases, "records": records})
+    return ProfilerTrial(**{**content, "cases": cases, "records": records})
 
 
 @dataclass(slots=True)
@@ -149,14 +149,16 @@ def order_of_trials(
 
 
 def run_trials(
-    profilers: Sequence[Profiler], settings: TrialSettings, on_trial: Callable[[Trial], None]
+    profilers: Sequence[Profiler],
+    settings: TrialSettings,
+    on_trial: Callable[[ProfilerTrial], None],
 ) -> None:
     """Runs all trials. A profiler that brings down its ranks ends its trial, not the comparison."""
     for kind, number, profiler in order_of_trials(profilers, settings.rounds, settings.kinds):
         on_trial(run_trial(profiler, kind, number, settings))
 
 
-def run_trial(profiler: Profiler, kind: str, number: int, settings: TrialSettings) -> Trial:
+def run_trial(profiler: Profiler, kind: str, number: int, settings: TrialSettings) -> ProfilerTrial:
     """Runs the benchmark once below a profiler, and reads what that recorded."""
     with output_folder(settings.output, f"{profiler.name}-{kind}-{number}") as output:
         sessions: list[Session] = []
@@ -170,12 +172,12 @@ def run_trial(profiler: Profiler, kind: str, number: int, settings: TrialSetting
             if not (kind == KILL and _is_complete(plan, options, results)):
                 failure = str(error)
         if not options.placement.leads:
-            return Trial(profiler.name, kind, number)
+            return ProfilerTrial(profiler.name, kind, number)
         settings.sessions += sessions
         recording = Recording()
         if sessions:
             recording = read_recording(profiler, output, sessions[0].devices)
-        return Trial(
+        return ProfilerTrial(
             profiler.name, kind, number, _cases(plan, sessions, results), recording.records,
             recording.bytes_written, recording.files, failure, recording.problem,
         )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ncclscope.bench.profilers.comparison_tables import change_text, share_text
-from ncclscope.bench.profilers.intervals import Estimate, median_of
+from ncclscope.bench.profilers.intervals import ResampledValue, median_of
 from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.profilers.recording import Records
 from ncclscope.bench.training.trials import COUNTING, TrainingTrial, none_trials
@@ -22,8 +22,8 @@ class TrainingRow:
 
     profiler: str
     step_ms: float | None
-    step_ratio: Estimate | None  # against no plugin in the same round
-    cpu_ratio: Estimate | None
+    step_ratio: ResampledValue | None  # against no plugin in the same round
+    cpu_ratio: ResampledValue | None
     calls_made: int | None  # of all ranks in a run, by the plugin that counts; None: not known
     calls_recorded: int | None
     by_function: Mapping[str, int]

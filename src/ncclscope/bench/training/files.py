@@ -23,6 +23,7 @@ from ncclscope.bench.training.trials import (
 )
 from ncclscope.errors import UsageError
 from ncclscope.humanize import plural, printable, wrapped
+from ncclscope.json_answers import version_of
 from ncclscope.report.tables import Table, plain_lines
 
 FORM, FORM_VERSION = "ncclscope-training-comparison", 1
@@ -84,7 +85,7 @@ def as_json(run: TrainingRun) -> dict[str, Any]:
     """The whole comparison."""
     return {
         "form": FORM,
-        "form_version": FORM_VERSION,
+        "version": FORM_VERSION,
         "started": run.started,
         "settings": dict(run.settings),
         "machine": dict(run.machine),
@@ -107,7 +108,7 @@ def read_run(path: Path) -> TrainingRun:
     """The comparison that a file holds."""
     try:
         content = json.loads(path.read_bytes())
-        if content["form"] != FORM or content["form_version"] != FORM_VERSION:
+        if content["form"] != FORM or version_of(content) != FORM_VERSION:
             raise ValueError("it is of another form")
         profilers = tuple(
             Profiler(own["name"], own["title"], reader=own["reader"], limits=tuple(own["limits"]))

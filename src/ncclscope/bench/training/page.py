@@ -2,17 +2,17 @@
 
 from html import escape
 
-from ncclscope.bench.profilers.comparison_page import Bar, bars_svg, table_html
+from ncclscope.bench.profilers.comparison_page import RangeBar, bars_svg, table_html
 from ncclscope.bench.training.comparison import TrainingRow
 from ncclscope.bench.training.files import TrainingRun
 from ncclscope.humanize import printable
 from ncclscope.report.html import page
 
 
-def _bar(row: TrainingRow, share: float | None, what: str) -> Bar | None:
+def _bar(row: TrainingRow, share: float | None, what: str) -> RangeBar | None:
     if share is None:
         return None
-    return Bar(
+    return RangeBar(
         share, min(share, 1.0), min(share, 1.0), f"{row.profiler}: {100 * share:.1f} % {what}"
     )
 

@@ -3,7 +3,7 @@
 import argparse
 
 from ncclscope.bench.operations import OPERATIONS
-from ncclscope.cli.bench_profilers import add_profiler_arguments, add_training_arguments
+from ncclscope.cli.arguments.bench_profilers import add_profiler_arguments, add_training_arguments
 
 DEFAULT_CALLS = 20
 

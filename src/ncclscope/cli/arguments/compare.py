@@ -3,6 +3,7 @@
 import argparse
 
 from ncclscope.cli.arguments.engine import add_engine_argument
+from ncclscope.cli.arguments.json_output import add_json_argument
 from ncclscope.cli.arguments.selection import add_time_arguments, join_negative_times
 
 BETWEEN = "\0"  # stands for `--`, which argparse drops; nobody can give it
@@ -14,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "captures", nargs="+", metavar="A B", help="captures: directories or globs, one of each job"
     )
-    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/compare.md")
+    add_json_argument(parser)
     parser.add_argument(
         "--gate", action="store_true", help="exit with 3 if B is slower, 5 if nothing was compared"
     )

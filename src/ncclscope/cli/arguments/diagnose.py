@@ -3,8 +3,9 @@
 import argparse
 
 from ncclscope.cli.arguments.engine import add_engine_argument
+from ncclscope.cli.arguments.json_output import add_json_argument
 from ncclscope.cli.arguments.selection import add_time_arguments, join_negative_times
-from ncclscope.diagnose.finding import SEVERITIES
+from ncclscope.diagnose import SEVERITIES
 
 preprocess_argv = join_negative_times
 
@@ -14,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
-    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/diagnose.md")
+    add_json_argument(parser)
     parser.add_argument(
         "--baseline", metavar="FILE", help="bandwidths to expect: JSON of bench, or nccl-tests -J"
     )

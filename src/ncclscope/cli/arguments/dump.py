@@ -9,7 +9,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
     parser.add_argument(
-        "--json", action="store_true", help="one JSON object per event; see docs/verbs/dump.md"
+        "--json", action="store_true", help="one JSON object per event; the page below has keys"
     )
     parser.add_argument(
         "--event", action="append", metavar="NAME", help="only these events, by NCCL's name"

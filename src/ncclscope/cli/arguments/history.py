@@ -2,6 +2,8 @@
 
 import argparse
 
+from ncclscope.cli.arguments.json_output import add_json_argument
+
 ACTIONS = ("add", "list", "trend", "diff", "prune")
 
 
@@ -31,4 +33,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--dry-run", action="store_true", help="prune: show it, delete nothing"
     )
-    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/history.md")
+    add_json_argument(parser)

@@ -3,6 +3,7 @@
 import argparse
 
 from ncclscope.cli.arguments.engine import add_engine_argument
+from ncclscope.cli.arguments.json_output import add_json_argument
 from ncclscope.cli.arguments.selection import add_selection_arguments, join_negative_times
 
 preprocess_argv = join_negative_times
@@ -23,9 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_engine_argument(parser)
     parser.add_argument("--sort", default="time", metavar="COLUMN", help="(default: time)")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--json", action="store_true", help="one JSON object; see docs/verbs/report.md"
-    )
+    add_json_argument(form)
     form.add_argument("--csv", action="store_true", help="the operations, one line a group")
     form.add_argument("--html", metavar="FILE", help="one self-contained page")
     parser.add_argument(

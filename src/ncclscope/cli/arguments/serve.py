@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ncclscope.cli.system_options import add_system_arguments
+from ncclscope.cli.arguments.system import add_system_arguments
 
 _PORT = 9479
 

@@ -2,6 +2,8 @@
 
 import argparse
 
+from ncclscope.cli.arguments.json_output import add_json_argument
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds which capture to judge, how to show it, and how often."""
@@ -12,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stacks", action="store_true",
         help="also the Python and native stacks of processes on this host, by py-spy",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/status.md")
+    add_json_argument(parser)
     parser.add_argument(
         "--watch",
         nargs="?",

@@ -2,6 +2,11 @@
 
 import argparse
 
+from ncclscope.cli.arguments.json_output import add_json_argument
+from ncclscope.cli.arguments.selection import add_time_arguments, join_negative_times
+
+preprocess_argv = join_negative_times
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which capture, and what is changed; options may be repeated."""
@@ -24,4 +29,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--free", action="append", default=[], metavar="NAME",
         help="transfers of communicators that take no time",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/whatif.md")
+    add_time_arguments(parser)
+    add_json_argument(parser)

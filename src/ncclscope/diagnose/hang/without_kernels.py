@@ -21,11 +21,11 @@ def with_assumed_operations(comm_state: CommunicatorState) -> CommunicatorState:
     if any(m.rank_state.closed for m in members) or len(members) < comm_state.ranks:
         return comm_state
     counts = [collective_calls(m.snapshot, m.rank_state) for m in members]
-    known = [count for count in counts if count is not None]
-    if len(known) < len(members) or not known:
+    given = [count for count in counts if count is not None]
+    if len(given) < len(members) or not given:
         return comm_state
-    fewest = min(known)
-    assumed = [_in_flight(m, count - fewest) for m, count in zip(members, known, strict=True)]
+    fewest = min(given)
+    assumed = [_in_flight(m, count - fewest) for m, count in zip(members, given, strict=True)]
     return replace(comm_state, members=tuple(assumed))
 
 

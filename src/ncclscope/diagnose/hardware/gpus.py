@@ -18,7 +18,7 @@ from ncclscope.diagnose.hardware.samples import (
 )
 from ncclscope.humanize import amount, percent
 from ncclscope.model.schema import NONE
-from ncclscope.model.system_samples import Series
+from ncclscope.model.system_samples import CounterSeries
 from ncclscope.system.counters import GPU, POWER_CAP, SLOWDOWNS, pcie_capacity
 
 _SLOWED = 0.2  # of the busy time
@@ -84,7 +84,7 @@ def _clocks(samples: HardwareSamples) -> dict[Place, _Clocks]:
     return clocks_of
 
 
-def _at_samples_of(series: Series, other: Series | None) -> Ints:
+def _at_samples_of(series: CounterSeries, other: CounterSeries | None) -> Ints:
     """The values of another counter at the same samples; NONE where it is not known."""
     values = np.full(len(series.time_ns), NONE, np.int64)
     if other is not None and len(other.time_ns):
@@ -125,9 +125,9 @@ def _slowed(samples: HardwareSamples) -> list[Finding]:
             f"{samples.name(place)} was slowed down {percent(own.slowed)} of the time "
             f"({own.reason}){peers_text}{words or than_all}",
             _ADVICE[own.reason],
-            "slowed GPU",
-            samples.ranks_of.get(place, ()),
-            (samples.host(place),),
+            kind="slowed GPU",
+            ranks=samples.ranks_of.get(place, ()),
+            hosts=(samples.host(place),),
             evidence=(
                 Evidence(
                     f"in {own.samples} samples while it was busy",
@@ -184,9 +184,9 @@ def _capped(samples: HardwareSamples) -> list[Finding]:
                 f"{samples.name(place)} was at its power limit{at} {percent(own.capped)} of the "
                 f"time, others {percent(theirs)}{words}",
                 "compare its power limit with the others' (nvidia-smi -q -d POWER)",
-                "power cap",
-                samples.ranks_of.get(place, ()),
-                (samples.host(place),),
+                kind="power cap",
+                ranks=samples.ranks_of.get(place, ()),
+                hosts=(samples.host(place),),
                 evidence=(
                     Evidence(
                         f"in {own.samples} samples while it was busy",
@@ -248,9 +248,9 @@ def _full_pcie(samples: HardwareSamples) -> list[Finding]:
             f"{peers_text}: up to {amount(round(most))} a second",
             "look at the link's width and generation, at what else shares its switch, and at "
             "whether traffic could go over NVLink or another NIC",
-            "full PCIe link",
-            samples.ranks_of.get(place, ()),
-            (samples.host(place),),
+            kind="full PCIe link",
+            ranks=samples.ranks_of.get(place, ()),
+            hosts=(samples.host(place),),
             evidence=(
                 Evidence(
                     f"at least {percent(_FULL)} of what the link could carry by its coding",
@@ -289,9 +289,9 @@ def _narrow_pcie(samples: HardwareSamples) -> list[Finding]:
                 f"the PCIe link of {samples.name(place)} runs on {lanes} of {could} lanes, others "
                 f"on {theirs:.0f}",
                 "reseat the GPU, its riser or cable; the link was trained down",
-                "narrow PCIe link",
-                samples.ranks_of.get(place, ()),
-                (samples.host(place),),
+                kind="narrow PCIe link",
+                ranks=samples.ranks_of.get(place, ()),
+                hosts=(samples.host(place),),
                 evidence=(
                     Evidence(
                         "lanes in use, at most over the run",
@@ -331,7 +331,7 @@ def _errors(samples: HardwareSamples) -> list[Finding]:
     return findings
 
 
-def _xids(last: Series | None) -> str:
+def _xids(last: CounterSeries | None) -> str:
     """Xid 43 (what it means), before it 79 (what it means): the last first."""
     numbers = list(
         dict.fromkeys(number for number in reversed(known_values(last).tolist()) if number)
@@ -351,9 +351,9 @@ def _error(
         WARNING,
         sentence,
         advice,
-        f"{kind} errors",
-        samples.ranks_of.get(place, ()),
-        (samples.host(place),),
+        kind=f"{kind} errors",
+        ranks=samples.ranks_of.get(place, ()),
+        hosts=(samples.host(place),),
         evidence=(Evidence(f"{count:,} of them", {"count": count}, samples.command(place)),),
         confidence=0.9,
     )

@@ -62,9 +62,9 @@ def _short(samples: HardwareSamples) -> list[Finding]:
                 WARNING if stands_out else INFO,
                 text + peers_text,
                 advice,
-                "short of " + counter.partition("_")[0],
-                (),
-                (samples.host(place),),
+                kind="short of " + counter.partition("_")[0],
+                ranks=(),
+                hosts=(samples.host(place),),
                 evidence=(_evidence(samples, place, share),),
                 confidence=0.7,
             )
@@ -105,9 +105,9 @@ def _killed(samples: HardwareSamples) -> list[Finding]:
                     f"the kernel of {samples.host(place)} killed {count} "
                     f"process{'es' if count > 1 else ''} for want of memory during the run",
                     "`dmesg` on that host says which; use less host memory, or give it more",
-                    "out of memory",
-                    (),
-                    (samples.host(place),),
+                    kind="out of memory",
+                    ranks=(),
+                    hosts=(samples.host(place),),
                     evidence=(
                         Evidence(f"{count} kills", {"count": count}, samples.command(place)),
                     ),

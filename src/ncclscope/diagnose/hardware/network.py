@@ -19,7 +19,7 @@ from ncclscope.diagnose.hardware.samples import (
     rates_per_s,
 )
 from ncclscope.humanize import percent, plural
-from ncclscope.model.system_samples import Series
+from ncclscope.model.system_samples import CounterSeries
 from ncclscope.system.counters import PORT, Device
 
 _ERRORS = {
@@ -65,7 +65,7 @@ def _finding(
 ) -> Finding:
     listed = ", ".join(f"{name} {value:,.3g}" for name, value in facts.items())
     return Finding(
-        FAMILY, WARNING, sentence, advice, kind, (), (samples.host(place),),
+        FAMILY, WARNING, sentence, advice, kind=kind, ranks=(), hosts=(samples.host(place),),
         evidence=(Evidence(listed, dict(facts), samples.command(place)),),
         confidence=0.85,
     )  # fmt: skip
@@ -111,7 +111,7 @@ def _errors(samples: HardwareSamples) -> list[Finding]:
     return findings
 
 
-def _usual_of_namesakes(by_place: dict[Place, Series]) -> dict[Place, float]:
+def _usual_of_namesakes(by_place: dict[Place, CounterSeries]) -> dict[Place, float]:
     """By link the last value of links of its name on other hosts: the same slot of a machine like
     its own.
     """

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ncclscope.diagnose.finding import SEVERITIES, Evidence, Finding
+from ncclscope.diagnose import SEVERITIES
+from ncclscope.diagnose.finding import Evidence, Finding
 from ncclscope.diagnose.hardware.samples import Place
 from ncclscope.humanize import percent, plural
 

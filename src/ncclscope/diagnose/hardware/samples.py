@@ -11,7 +11,7 @@ from ncclscope.arrays.types import Floats, Ints
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import ranks_in_words
 from ncclscope.model.schema import NONE
-from ncclscope.model.system_samples import Series, SystemSamples
+from ncclscope.model.system_samples import CounterSeries, SystemSamples
 from ncclscope.system.counters import GPU, NIC, PORT, Device
 
 FAMILY = "machine"
@@ -26,14 +26,14 @@ class HardwareSamples:
         self.context = context
         self.system = context.system if system is None else system
 
-    def series(self, kind: str, counter: str) -> dict[Place, Series]:
+    def series(self, kind: str, counter: str) -> dict[Place, CounterSeries]:
         """A counter of all devices of a kind, from right before the run to right after it."""
         by_place = self.system.of(kind, counter)
         if kind == GPU:
             by_place = {p: series for p, series in by_place.items() if self._may_be_used(p)}
         return {place: self._cut(series) for place, series in by_place.items()}
 
-    def link_series(self, counter: str) -> dict[Place, Series]:
+    def link_series(self, counter: str) -> dict[Place, CounterSeries]:
         """A counter of all network interfaces and ports."""
         return {**self.series(NIC, counter), **self.series(PORT, counter)}
 
@@ -45,7 +45,7 @@ class HardwareSamples:
     def _nodes_with_ranks(self) -> set[int]:
         return {node for (node, _), ranks in self.ranks_of.items() if ranks}
 
-    def _cut(self, series: Series) -> Series:
+    def _cut(self, series: CounterSeries) -> CounterSeries:
         begin, end = self.context.run.extent
         if begin >= end:  # in mode profile it is not known
             return series
@@ -103,12 +103,12 @@ def _gpu_names(uuid: str, bus_id: str) -> tuple[str, ...]:
     return tuple(name for name in (plain, bus) if name)
 
 
-def known_values(series: Series | None) -> Ints:
+def known_values(series: CounterSeries | None) -> Ints:
     """The values that are known."""
     return np.empty(0, np.int64) if series is None else series.value[series.value != NONE]
 
 
-def rates_per_s(series: Series | None) -> Floats:
+def rates_per_s(series: CounterSeries | None) -> Floats:
     """How much a total grew in each second, where that is known."""
     if series is None:
         return np.empty(0)

@@ -34,7 +34,7 @@ def _finding(context: RuleContext, reached: WireBandwidth, case: Expected) -> Fi
         f"{reached.busbw_gbs:.3g} GB/s of bus bandwidth on the wire, {percent(share)} of the "
         f"{case.busbw_gbs:.3g} GB/s in the baseline",
         "compare topology, NCCL release and settings with those of the baseline",
-        "baseline",
+        kind="baseline",
         communicators=(name,),
         confidence=0.9,
         lost_share=min(reached.wire_ns * (1 - share) / context.run.span_ns, 1.0),

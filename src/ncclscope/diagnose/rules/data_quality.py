@@ -36,7 +36,7 @@ def _finding(sentence: str, advice: str, kind: str, **facts: object) -> Finding:
         INFO,
         sentence,
         advice,
-        kind,
+        kind=kind,
         evidence=(Evidence("completeness", dict(facts)),),
         confidence=1.0,
     )

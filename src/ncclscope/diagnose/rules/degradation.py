@@ -14,6 +14,8 @@ _SLOWER = 1.2  # times as long: less is not looked for
 _LOST_SHARE = 0.01
 _GRAVE_SHARE = 0.25
 _MOST_NAMES = 4
+# Findings are sorted by the time that they cost: this one follows the slowdown that it is about.
+_RIGHT_AFTER = 0.999
 
 
 def find(context: RuleContext) -> list[Finding]:
@@ -69,11 +71,11 @@ def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
         f"{plural(len(names), 'communicator')} ({listed}); {at_most}"
         f"{percent(share)} of the run lost",
         "look for what began then: link errors, other jobs on the network, thermal throttling",
-        "slower for a while" if until else "slower",
-        () if len(ranks) == len(run.host_of) else ranks,
-        (),
-        names,
-        (
+        kind="slower for a while" if until else "slower",
+        ranks=() if len(ranks) == len(run.host_of) else ranks,
+        hosts=(),
+        communicators=names,
+        evidence=(
             Evidence(
                 f"median time on the wire {compared}",
                 {"at_s": float(at), "factor": round(factor, 4), "communicators": list(names)}
@@ -104,6 +106,6 @@ def _one_scope(context: RuleContext, slowdown: Slowdown, slower: Finding) -> lis
             advice="the network adapters and switches" if across else "NVLink or PCIe of the nodes",
             kind=slowdown.scope,
             confidence=0.85,
-            lost_share=slower.lost_share * 0.999,  # right after it
+            lost_share=slower.lost_share * _RIGHT_AFTER,
         )
     ]

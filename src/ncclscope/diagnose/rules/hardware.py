@@ -78,7 +78,7 @@ def _missing(samples: HardwareSamples) -> list[Finding]:
             INFO,
             f"some samples of the machine are missing: {', '.join(reasons)}",
             _remedy(system),
-            "samples missing",
+            kind="samples missing",
             hosts=hosts,
             evidence=(
                 Evidence(
@@ -128,7 +128,7 @@ def _waiting(samples: HardwareSamples) -> list[Finding]:
             f"({amount(round(moved[0]))} a second each): {percent(min(share, 1.0))} of the time "
             "is in NCCL's kernels, which count as work while they wait",
             "this is waiting, not computing: look at stragglers and links, not at kernels",
-            "busy waiting",
+            kind="busy waiting",
             evidence=(
                 Evidence(
                     "over PCIe and NVLink, by GPU",

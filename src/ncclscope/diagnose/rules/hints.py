@@ -126,7 +126,7 @@ def find_missing_overlap(context: RuleContext) -> list[Finding]:
             f"collectives of different communicators run one right after the other on each GPU and "
             f"never at the same time; {percent(kernels.time_share)} of the run",
             "put them on different CUDA streams; see CUDA_DEVICE_MAX_CONNECTIONS",
-            "serialised",
+            kind="serialised",
             evidence=(Evidence("back to back", {"times": kernels.close}),),
             confidence=0.5,
             lost_share=kernels.time_share * 0.25,

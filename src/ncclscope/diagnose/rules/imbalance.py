@@ -8,7 +8,8 @@ import numpy as np
 from ncclscope.analysis.balance import FunctionBalance, are_hubs, balances, module_balances
 from ncclscope.analysis.robust_statistics import robust_spread
 from ncclscope.arrays.types import Bools, Floats
-from ncclscope.diagnose.finding import INFO, SEVERITIES, WARNING, Evidence, Finding
+from ncclscope.diagnose import SEVERITIES
+from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import amount, percent, plural, ranks_in_words
 from ncclscope.snapshot.types import PAIRED
@@ -102,11 +103,11 @@ def _module_finding(context: RuleContext, modules: list[FunctionBalance]) -> Fin
         f"{function} on {name}, though not in all modules together: "
         f"{_in_modules(context, modules)}",
         "balance the experts of each layer: a loss or a capacity for each, other placements",
-        "module",
-        ranks,
-        tuple(sorted({run.host_of[rank] for rank in ranks if rank in run.host_of})),
-        (name,),
-        (
+        kind="module",
+        ranks=ranks,
+        hosts=tuple(sorted({run.host_of[rank] for rank in ranks if rank in run.host_of})),
+        communicators=(name,),
+        evidence=(
             Evidence(
                 f"bytes of {function} by module and rank; {percent(share)} of the run at stake",
                 {"function": function, "modules": _module_facts(context, modules)},
@@ -158,11 +159,11 @@ def _finding(
         f"{ranks_in_words(ranks)}{where} {verb} {times:.3g} times the {what} of {their} peers{how} "
         f"on {name} ({numbers})",
         "its peers wait for it: spread the work (experts, shards, stages) more evenly",
-        what,
-        ranks,
-        hosts,
-        (name,),
-        (
+        kind=what,
+        ranks=ranks,
+        hosts=hosts,
+        communicators=(name,),
+        evidence=(
             Evidence(
                 f"{what} of {function} by rank; {percent(share)} of the run at stake",
                 {"function": function, "times": round(times, 3), "median": usual},

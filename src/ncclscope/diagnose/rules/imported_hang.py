@@ -1,10 +1,13 @@
 """Hangs in an import: dumps that were taken while the job hung, without live pages."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ncclscope.diagnose.finding import CRITICAL, Evidence, Finding
 from ncclscope.diagnose.hang.verdict import NEVER_CALLED, NOT_STARTED, STALLED
 from ncclscope.humanize import binary_size, ranks_in_words
+from ncclscope.ingest.call_stacks import own_frame, stacks_of
 from ncclscope.model.model import Model
 from ncclscope.model.schema import COLLECTIVE, NONE, STATES
 
@@ -59,14 +62,44 @@ def _finding(model: Model, communicator: int, first: int) -> Finding:
         CRITICAL,
         f"hang in {what}: {what_happened}; {ranks_in_words(inside)} in it",
         _ADVICE[kind],
-        kind,
-        ranks,
-        (),
-        (name,),
-        (Evidence("unfinished when it was dumped", {"order": order, "waiting": list(inside)}),),
+        kind=kind,
+        ranks=ranks,
+        hosts=(),
+        communicators=(name,),
+        evidence=(
+            Evidence("unfinished when it was dumped", {"order": order, "waiting": list(inside)}),
+            *_places(model, waiting.tolist(), ranks if kind == NEVER_CALLED else ()),
+        ),
         confidence=0.9 if kind == NEVER_CALLED else 0.7,
         lost_share=1.0,
     )
+
+
+def _places(model: Model, waiting: list[int], absent: tuple[int, ...]) -> Iterator[Evidence]:
+    """Where ranks called what they wait in, and where those that are not in it made their last
+    call, by the stacks that Flight Recorder kept.
+    """
+    ops = model.tables["operations"]
+    last = {}
+    for rank in absent[:_MOST]:
+        own = np.flatnonzero(ops["global_rank"] == rank)
+        if len(own):
+            last[rank] = int(own[np.argmax(ops["call_ns"][own])])
+    stacks = stacks_of(model.path, [*waiting[:_MOST], *last.values()])
+    by_place: dict[str, list[int]] = {}
+    for row in waiting[:_MOST]:
+        if row in stacks:
+            by_place.setdefault(stacks[row], []).append(int(ops["global_rank"][row]))
+    for stack, ranks in by_place.items():
+        text = f"{ranks_in_words(tuple(ranks))} called it at {own_frame(stack)}"
+        yield Evidence(text, {"ranks": ranks, "stack": stack.splitlines()})
+    for rank, row in last.items():
+        if row in stacks:
+            name = model.communicator_name(int(ops["communicator"][row]))
+            function = model.words["function"][int(ops["function"][row])]
+            call = f"the last call of rank {rank} was {function} on {name}"
+            text = f"{call}, at {own_frame(stacks[row])}"
+            yield Evidence(text, {"ranks": [rank], "stack": stacks[row].splitlines()})
 
 
 def _not_started(model: Model, row: int) -> bool:

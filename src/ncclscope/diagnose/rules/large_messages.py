@@ -36,7 +36,7 @@ def _finding(context: RuleContext, sizes: SlowSizes, share: float) -> Finding:
         f"{percent(share)} of the run lost",
         "one of its links may fail under load: record in mode full to see which, and look at "
         "error counters; or transfers of this size run beside other work on the GPU or the network",
-        "large messages",
+        kind="large messages",
         communicators=(name,),
         evidence=(
             Evidence(

@@ -135,7 +135,7 @@ def _describe(
         f"{peak.gbs:.3g} GB/s of {peak.what} (speed: {peak.source})",
         "other traffic or other GPUs on the same adapter, no GPUDirect RDMA, congestion, or few "
         "channels: `ncclscope report` has NCCL's links, `ncclscope bench` what they reach alone",
-        "peak",
+        kind="peak",
         communicators=names,
         confidence=0.6,
         lost_share=min(lost, 1.0),

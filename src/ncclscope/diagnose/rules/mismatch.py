@@ -2,7 +2,7 @@
 
 from shlex import quote
 
-from ncclscope.analysis.divergence import Call, Divergence, divergences
+from ncclscope.analysis.divergence import Divergence, RankCall, divergences
 from ncclscope.diagnose.finding import CRITICAL, WARNING, Evidence, Finding
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import binary_size, plural, ranks_in_words
@@ -26,7 +26,7 @@ def find(context: RuleContext) -> list[Finding]:
     return [_finding(context, first) for first in divergences(context.run, _MOST)]
 
 
-def _call_in_words(call: Call) -> str:
+def _call_in_words(call: RankCall) -> str:
     size = binary_size(call.size_bytes) if call.size_bytes >= 0 else "?"
     root = f" root {call.root}" if call.root != NONE else ""
     return f"{call.function} {size} {call.datatype}{root}".strip()
@@ -50,11 +50,11 @@ def _finding(context: RuleContext, divergence: Divergence) -> Finding:
         CRITICAL if divergence.in_flight or kind != "size" else WARNING,
         f"ranks disagree on {name} #{number} ({kind}): {sides}",
         _ADVICE[kind],
-        kind,
-        culprits,
-        tuple(sorted({host_of[rank] for rank in culprits if rank in host_of})),
-        (name,),
-        (
+        kind=kind,
+        ranks=culprits,
+        hosts=tuple(sorted({host_of[rank] for rank in culprits if rank in host_of})),
+        communicators=(name,),
+        evidence=(
             Evidence(
                 f"{plural(times, 'operation')} of {name} {'differs' if times == 1 else 'differ'}, "
                 f"#{number} is the first",

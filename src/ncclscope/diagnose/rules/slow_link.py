@@ -169,11 +169,11 @@ def _pair_finding(
         "look at NVLink, PCIe and the GPUs of this node"
         if inside
         else "look at adapter, cable and switch port of both hosts; compare error counters",
-        "intra-node" if inside else "inter-node",
-        pair,
-        tuple(sorted(set(hosts))),
-        (),
-        (_evidence(context, links, rows, what),),
+        kind="intra-node" if inside else "inter-node",
+        ranks=pair,
+        hosts=tuple(sorted(set(hosts))),
+        communicators=(),
+        evidence=(_evidence(context, links, rows, what),),
         confidence=0.9 if what == _PROXY_STEPS else 0.8,
         lost_share=share,
     )
@@ -196,11 +196,11 @@ def _rank_finding(
             f"all links of rank {rank}{context.where(rank)} are slow, up to "
             f"{links.slowness[rows[0]]:.3g} times their peers; {_cost(prediction, share)}",
             "look at that GPU's adapter, its PCIe link and cable",
-            "rank",
-            (rank,),
-            (context.run.host_of.get(rank, "?"),),
-            (),
-            (_evidence(context, links, rows.tolist(), what),),
+            kind="rank",
+            ranks=(rank,),
+            hosts=(context.run.host_of.get(rank, "?"),),
+            communicators=(),
+            evidence=(_evidence(context, links, rows.tolist(), what),),
             confidence=0.85,
             lost_share=share,
         )
@@ -238,11 +238,11 @@ def _group_finding(context: RuleContext, communicator: int, prediction: Predicti
         f"{name} ({ranks_in_words(tuple(ranks))}; {listed}) is {factor:.3g} times as slow "
         f"on the wire as communicators like it; {_cost(prediction, share)}",
         "one of its links is slow: record in mode full to see which",
-        "group",
-        tuple(ranks),
-        tuple(hosts),
-        (name,),
-        (
+        kind="group",
+        ranks=tuple(ranks),
+        hosts=tuple(hosts),
+        communicators=(name,),
+        evidence=(
             Evidence(
                 "same functions and sizes compared",
                 {"factor": round(factor, 3)},

@@ -35,6 +35,9 @@ def find(context: RuleContext) -> list[Finding]:
         return []
     causes = context.root_causes
     late = _stragglers(context, causes) if causes is not None and causes.ranks else []
+    # What they cost is estimated from the sample: sampled_straggler.py.
+    sampled = {delays.rank for delays in context.sampled_delays}
+    late = [finding for finding in late if not sampled.issuperset(finding.ranks)]
     late += _pauses(context)
     return (late or _nobody_in_particular(context, account)) + _standstills(context)
 
@@ -254,11 +257,11 @@ def _rank_finding(
         f"{_when(context, [delays])}, typically by "
         f"{duration(delays.typical_ns)}, mostly to {_before(context, delays)}{phase}; {cost}",
         f"{_CAUSES[kind]}: {_ADVICE[kind]}",
-        kind,
-        (rank,),
-        (host,) if host else (),
-        (name,),
-        (
+        kind=kind,
+        ranks=(rank,),
+        hosts=(host,) if host else (),
+        communicators=(name,),
+        evidence=(
             _excess_evidence(delays),
             _waiting_evidence(context, delays),
             *_pause_evidence(context, delays),
@@ -298,11 +301,11 @@ def _host_finding(
         f"{duration(typical)}; {cost}",
         "something of the whole host is slow: look at its power, thermals, CPU and storage; "
         f"{_HOST_CAUSES[kind]}",
-        f"host {kind}",
-        ranks,
-        (host,),
-        (),
-        (
+        kind=f"host {kind}",
+        ranks=ranks,
+        hosts=(host,),
+        communicators=(),
+        evidence=(
             Evidence(
                 "each of them is longer than usual at the same places of a step",
                 {"typical_us": round(typical / 1e3, 3)},
@@ -328,11 +331,11 @@ def _many_finding(
         f"{ranks_in_words(ranks)} are late, typically by {duration(typical)}; "
         f"{_cost(context, causes.prediction, share, 'them')}",
         f"look for what these ranks have in common; {_ADVICE[kind]}",
-        kind,
-        ranks,
-        hosts,
-        (),
-        (
+        kind=kind,
+        ranks=ranks,
+        hosts=hosts,
+        communicators=(),
+        evidence=(
             Evidence(
                 f"{len(ranks)} of {len(context.run.host_of)} ranks",
                 {"typical_us": round(typical / 1e3, 3)},
@@ -383,8 +386,8 @@ def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
         f"{_cost(context, replace(prediction, step_now_ns=None), share, 'it')}",
         "look for what only this rank does then: a checkpoint, an evaluation, logging, a data "
         "loader that refills",
-        "pause",
-        (rank,),
+        kind="pause",
+        ranks=(rank,),
         evidence=(
             Evidence(
                 "far longer than usual at the same place of a step, and no habit",
@@ -420,7 +423,7 @@ def _standstills(context: RuleContext) -> list[Finding]:
             "blame",
             "look for what all ranks do then: a checkpoint, data loaders that start again; or for "
             "what stops the whole job: a scheduler that suspends it, a file system that hangs",
-            "all ranks",
+            kind="all ranks",
             evidence=(
                 Evidence(
                     "most ranks were about as late at the same time",
@@ -447,7 +450,7 @@ def _nobody_in_particular(context: RuleContext, account: WaitingAccount) -> list
             f"{percent(share)} of the run passes in waiting for other ranks, on the average rank; "
             f"no rank stands out, {largest}",
             "ncclscope report shows all origins of waiting",
-            "anyone",
+            kind="anyone",
             evidence=(
                 Evidence(
                     "origins of waiting",

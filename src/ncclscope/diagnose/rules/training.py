@@ -47,7 +47,7 @@ def _data_bound(context: RuleContext, steps: StepSummary) -> list[Finding]:
             "and the GPUs have nothing to do meanwhile",
             "more workers of the data loader, pinned memory, a larger prefetch factor, or storage "
             "that is nearer",
-            "data",
+            kind="data",
             evidence=(
                 Evidence(
                     f"mean of steps {steps.first + steps.warm_up} to {steps.last}",
@@ -78,7 +78,7 @@ def _serial(context: RuleContext, steps: StepSummary) -> list[Finding]:
             f"{duration(exposed)} of a step, {percent(share)}, is communication on the stream that "
             f"computes, so nothing hides it: most of it {listed}",
             "asynchronous collectives, or overlap of tensor parallelism with computation",
-            "serial",
+            kind="serial",
             evidence=(
                 Evidence(
                     "on the computing stream",
@@ -105,7 +105,7 @@ def _without_prefetch(context: RuleContext) -> list[Finding]:
             "when their module needs them, not ahead",
             "FSDP prefetches the next module by itself in the order of forward: look for modules "
             "that run in another order, or set set_modules_to_backward_prefetch",
-            "prefetch",
+            kind="prefetch",
             evidence=(
                 Evidence(
                     "AllGathers in backward",
@@ -133,7 +133,7 @@ def _last_bucket(context: RuleContext, steps: StepSummary) -> list[Finding]:
             f"{amount(bucket.size_bytes)}, the others {amount(bucket.usual_bytes)}: its AllReduce "
             f"takes {duration(bucket.time_ns)} when backward has ended",
             "a smaller bucket_cap_mb, or the large parameters first in backward",
-            "bucket",
+            kind="bucket",
             evidence=(
                 Evidence(
                     "last AllReduce of a step",

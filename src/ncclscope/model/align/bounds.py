@@ -87,7 +87,7 @@ def tightest(bounds: Bounds, rough: Rough, bins: int = _MOST_BINS) -> Bounds:
 
 # ---- proxy steps ----
 @dataclass(frozen=True, slots=True)
-class Steps:
+class ProxyStepTimes:
     """One side's proxy steps. `time_ns`, host's clock: of senders state 9, of receivers 11."""
 
     communicator: Ints
@@ -100,10 +100,10 @@ class Steps:
     time_ns: Ints
 
 
-def steps_on_node(times: StepTimes, comm_rows: Ints, node: int) -> Steps:
+def steps_on_node(times: StepTimes, comm_rows: Ints, node: int) -> ProxyStepTimes:
     """A process's steps with rows of the capture's communicators, on its node."""
     times = times.of(times.communicator < len(comm_rows) - 1)  # the last stands for none
-    return Steps(
+    return ProxyStepTimes(
         communicator=comm_rows[times.communicator],
         sender=times.sender,
         receiver=times.receiver,
@@ -115,18 +115,18 @@ def steps_on_node(times: StepTimes, comm_rows: Ints, node: int) -> Steps:
     )
 
 
-def join_steps(parts: Sequence[Steps]) -> Steps:
+def join_steps(parts: Sequence[ProxyStepTimes]) -> ProxyStepTimes:
     """Several processes' steps as one."""
     empty = np.empty(0, np.int64)
-    return Steps(
+    return ProxyStepTimes(
         *(
             np.concatenate([empty, *(getattr(part, name) for part in parts)])
-            for name in Steps.__slots__
+            for name in ProxyStepTimes.__slots__
         )
     )
 
 
-def bounds_of_steps(sends: Steps, receives: Steps) -> Bounds:
+def bounds_of_steps(sends: ProxyStepTimes, receives: ProxyStepTimes) -> Bounds:
     """Bounds from steps: a receive is not before its send. Steps that do not occur exactly once on
     both sides are left out.
     """
@@ -145,8 +145,10 @@ def bounds_of_steps(sends: Steps, receives: Steps) -> Bounds:
     bounds = Bounds(
         receives.node[receive], sends.node[send], receives.time_ns[receive], sends.time_ns[send]
     )
-    known = (bounds.node_a != bounds.node_b) & (bounds.end_ns != NONE) & (bounds.start_ns != NONE)
-    return bounds.where(known)
+    is_usable = (
+        (bounds.node_a != bounds.node_b) & (bounds.end_ns != NONE) & (bounds.start_ns != NONE)
+    )
+    return bounds.where(is_usable)
 
 
 # ---- operations ----
@@ -206,6 +208,16 @@ class CollectiveBounds:
         end_ns = columns["end_ns"][use].astype(np.int64) + width_ns
         np.maximum.at(self._latest_start, cell[starts], start_ns[starts])
         np.minimum.at(self._earliest_end, cell[ends], end_ns[ends])
+
+    def cells(self) -> tuple[Ints, Ints, Ints]:
+        """What processes have set: cells, their latest starts and their earliest ends."""
+        used = np.flatnonzero((self._latest_start > -_NEVER) | (self._earliest_end < _NEVER))
+        return used, self._latest_start[used], self._earliest_end[used]
+
+    def join(self, cells: Ints, latest_start: Ints, earliest_end: Ints) -> None:
+        """Adds the cells of other processes."""
+        self._latest_start[cells] = np.maximum(self._latest_start[cells], latest_start)
+        self._earliest_end[cells] = np.minimum(self._earliest_end[cells], earliest_end)
 
     def _blocks(self) -> Iterator[tuple[Ints, Ints, Ints]]:
         """Nodes, latest starts and earliest ends (instance x node) of each stream."""

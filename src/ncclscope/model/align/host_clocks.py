@@ -23,7 +23,7 @@ from ncclscope.model.align.far_clocks import (
     rough_offsets,
     tied_clusters,
 )
-from ncclscope.model.align.instance_points import InstancePoints, Times, points_of
+from ncclscope.model.align.instance_points import InstancePoints, InstanceTimes, points_of
 from ncclscope.model.align.offsets import ClockOffsets, clock_offsets_of
 from ncclscope.model.align.pair_points import MOST_NODES, PairPoints
 from ncclscope.model.align.stretch import Points
@@ -221,9 +221,9 @@ def _instance_points(
     """Starts and ends as times since the beginning, with the tightest of the proxy steps."""
     bounds = join_local_bounds([_local_bounds(tightest(steps, rough, _STEP_BINS)), local])
 
-    def since(times: LocalTimes) -> Times:
+    def since(times: LocalTimes) -> InstanceTimes:
         time = (times.time_ns - local_first[times.node]).astype(np.float64)
-        return Times(times.instance, place[times.node], time)
+        return InstanceTimes(times.instance, place[times.node], time)
 
     points = points_of(since(bounds.starts), since(bounds.ends))
     return points if without_drift else points.with_drift()

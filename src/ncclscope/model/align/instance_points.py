@@ -31,18 +31,18 @@ _LEAST_GAIN = 1e-3  # ns
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class InstanceTimes:
     """Starts or ends, in the order of `instance`."""
 
     instance: Ints
     node: Ints
     time: Floats
 
-    def between(self, first: int, last: int) -> "Times":
+    def between(self, first: int, last: int) -> "InstanceTimes":
         """Those of the instances from first to last - 1, which are numbered from 0 again."""
         low, high = np.searchsorted(self.instance, (first, last))
         part = slice(int(low), int(high))
-        return Times(self.instance[part] - first, self.node[part], self.time[part])
+        return InstanceTimes(self.instance[part] - first, self.node[part], self.time[part])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class InstancePoints:
     """Instances in the order of `time`, which is that of their earliest end."""
 
     time: Floats
-    starts: Times
-    ends: Times
+    starts: InstanceTimes
+    ends: InstanceTimes
     without_drift: bool = True
 
     @property
@@ -113,7 +113,7 @@ class InstancePoints:
         """The edges by window, longer by what slopes may still be."""
         window, nodes = stretch.window(self.time), len(slopes.slope)
 
-        def side(times: Times, sign: float) -> _Side:
+        def side(times: InstanceTimes, sign: float) -> _Side:
             own_window = window[times.instance]
             length = times.time + slopes.slope[times.node] * (times.time - stretch.middle)
             length *= sign
@@ -124,7 +124,7 @@ class InstancePoints:
         return InstanceLimits(side(self.ends, 1.0), side(self.starts, -1.0), len(window), nodes)
 
 
-def points_of(starts: Times, ends: Times) -> InstancePoints:
+def points_of(starts: InstanceTimes, ends: InstanceTimes) -> InstancePoints:
     """The points of starts and ends; instances without either are left out, and the others are put
     in the order of their earliest ends.
     """
@@ -141,11 +141,11 @@ def points_of(starts: Times, ends: Times) -> InstancePoints:
     return InstancePoints(time[order], _renumbered(starts, number), _renumbered(ends, number))
 
 
-def _renumbered(times: Times, number: Ints) -> Times:
+def _renumbered(times: InstanceTimes, number: Ints) -> InstanceTimes:
     instance = number[times.instance]
     order = np.argsort(instance, kind="stable")
     order = order[int((instance < 0).sum()) :]
-    return Times(instance[order], times.node[order], times.time[order])
+    return InstanceTimes(instance[order], times.node[order], times.time[order])
 
 
 def _shortest(out: _Side, back: _Side, instances: int, nodes: int) -> Floats | None:

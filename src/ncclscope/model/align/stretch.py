@@ -49,7 +49,7 @@ class Slopes:
     widening: float
 
 
-class Limits(Protocol):
+class OffsetLimits(Protocol):
     """What bounds say about the offsets of a stretch once slopes are taken out."""
 
     def bands(self) -> Bands | None:
@@ -80,5 +80,5 @@ class Points(Protocol):
     def with_drift(self) -> "Points":
         """The same bounds, of which nothing is said about drift."""
 
-    def limits(self, stretch: Stretch, slopes: Slopes) -> Limits:
+    def limits(self, stretch: Stretch, slopes: Slopes) -> OffsetLimits:
         """The limits of each window."""

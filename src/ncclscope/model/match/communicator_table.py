@@ -17,7 +17,7 @@ from ncclscope.model.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MemberRow:
     """One row of `members`, less its communicator."""
 
     rank: int
@@ -29,13 +29,13 @@ class Member:
 
 
 @dataclass(slots=True)
-class Communicator:
+class CommunicatorBuilder:
     """A communicator while processes are added."""
 
     id: int  # NCCL's hash, 0 where nobody tells
     name: str = ""  # the user's
     sizes: Counter[tuple[int, int]] = field(default_factory=Counter)  # (ranks, nodes), by init
-    members: list[Member] = field(default_factory=list)
+    members: list[MemberRow] = field(default_factory=list)
 
     def _init_size(self) -> tuple[int, int]:
         """Ranks and nodes as most inits say; (0, 0) where none does."""
@@ -70,7 +70,7 @@ class CommunicatorTable:
     """
 
     def __init__(self) -> None:
-        self.rows: list[Communicator] = []
+        self.rows: list[CommunicatorBuilder] = []
         self._row_of: dict[tuple[int, int, int], int] = {}
 
     def add(
@@ -90,7 +90,7 @@ class CommunicatorTable:
             times = np.array([comm.t_open, comm.t_close or comm.t_open], np.uint64)
             opened_ns, closed_ns = process.clock.to_ns(times).tolist()
             communicator.members.append(
-                Member(
+                MemberRow(
                     rank=int(local.rank[number]),
                     process=row,
                     global_rank=int(ranks[number]),
@@ -106,7 +106,7 @@ class CommunicatorTable:
         key = (comm_id, NONE, NONE) if comm_id else (0, process, number)
         if key not in self._row_of:
             self._row_of[key] = len(self.rows)
-            self.rows.append(Communicator(comm_id))
+            self.rows.append(CommunicatorBuilder(comm_id))
         return self._row_of[key]
 
     def ids_by_process(self, processes: int) -> list[frozenset[int]]:
@@ -141,7 +141,7 @@ class CommunicatorTable:
     def move_times(self, to_reference: ToReference) -> None:
         """Moves times from their nodes' clocks to the one clock."""
         for communicator in self.rows:
-            communicator.members = [_moved(one, to_reference) for one in communicator.members]
+            communicator.members = [_moved(member, to_reference) for member in communicator.members]
 
     def tables(self, names: Iterable[Name], words: Vocabulary) -> tuple[Columns, Columns]:
         """The columns of `communicators` and of `members`. `names`: one for each communicator."""
@@ -157,7 +157,7 @@ class CommunicatorTable:
         }
         flat = [(row, member) for row, one in enumerate(self.rows) for member in one.members]
         members: dict[str, list[int]] = {
-            name: [getattr(member, name) for _, member in flat] for name in Member.__slots__
+            name: [getattr(member, name) for _, member in flat] for name in MemberRow.__slots__
         }
         members["communicator"] = [row for row, _ in flat]
         return columns_from(COMMUNICATORS, communicators), columns_from(MEMBERS, members)
@@ -168,7 +168,7 @@ def dimension_codes(dimensions: Iterable[str], words: Vocabulary) -> list[int]:
     return [words.code("dimension", name) if name else NONE for name in dimensions]
 
 
-def _moved(member: Member, to_reference: ToReference) -> Member:
+def _moved(member: MemberRow, to_reference: ToReference) -> MemberRow:
     local = np.array([member.opened_ns, member.closed_ns], np.int64)
     opened_ns, closed_ns = to_reference(member.node, local).tolist()
     if member.closed_ns == NONE:

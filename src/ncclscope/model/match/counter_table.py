@@ -51,9 +51,9 @@ class CounterTable:
             return _joined(COUNTERS, []), _joined(COUNTER_HISTOGRAMS, [])
         counters = _joined(COUNTERS, self._counters)
         bits = _bits(counters, ranks, words)
-        known = (counters["function"] != NONE) & (bits > 0)
+        has_bytes = (counters["function"] != NONE) & (bits > 0)
         size = _bytes(counters["count"], bits)
-        counters["size_bytes"] = np.where(known & (size < LARGEST), size, NONE)
+        counters["size_bytes"] = np.where(has_bytes & (size < LARGEST), size, NONE)
         counters["bytes"] = np.where(bits > 0, _bytes(counters["bytes"], bits), NONE)
         return counters, _joined(COUNTER_HISTOGRAMS, self._histograms)
 

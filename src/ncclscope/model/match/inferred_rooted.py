@@ -14,6 +14,13 @@ from ncclscope.model.vocabulary import Vocabulary
 
 _PROCESS_SHIFT = 48  # bits of a group call's key
 _FUNCTIONS = ("Gather", "Scatter")
+# Columns that are changed.
+CHANGED = ("call_order", "root", "function", "size_bytes", "form", "inferred", "peer")
+
+
+def may_be_rooted(words: Vocabulary) -> bool:
+    """Whether there can be anything to complete."""
+    return len(words.occurring_codes("function", _FUNCTIONS)) > 0
 
 
 def complete_rooted(operations: Columns, words: Vocabulary) -> bool:
@@ -21,8 +28,6 @@ def complete_rooted(operations: Columns, words: Vocabulary) -> bool:
     place; returns whether anything changed.
     """
     codes = words.occurring_codes("function", _FUNCTIONS)
-    if not len(codes):
-        return False
     roots = np.flatnonzero((operations["inferred"] == 1) & np.isin(operations["function"], codes))
     if not len(roots):
         return False

@@ -1,7 +1,8 @@
 """Instances: the operations of all ranks that belong together, who arrived last, who waited.
 
-Two passes over the processes, one after the other: the first gathers what concerns an instance, the
-second sets each operation's wait and wire. Times are on the one clock by then.
+Two passes over the processes: the first gathers what concerns an instance, here, the second sets
+each operation's wait and wire (waits.py). Times are on the one clock by then. Processes may be
+gathered apart from each other, and their states merged.
 
 Example, times in µs: an AllReduce of three ranks, clocks of their nodes exact to 2.
 
@@ -18,7 +19,7 @@ taken to contain no wait, so rank 0 waited 90 - 30 = 60.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,22 +30,29 @@ from ncclscope.arrays.library import empty_array, full_array
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model import schema
 from ncclscope.model.align.host_clocks import HostClocks
-from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND
-from ncclscope.model.streams import PAIRS, Columns, Rules, Streams, distinct, meets_of, started_of
-from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST
+from ncclscope.model.match.votes import Votes, part_of_rank, span
+from ncclscope.model.schema import COLLECTIVE, NONE, SEND
+from ncclscope.model.streams import (
+    NEEDED,
+    PAIRS,
+    Columns,
+    Rules,
+    Streams,
+    distinct,
+    meets_of,
+    started_of,
+)
+from ncclscope.nccl.functions import EVERYBODY
 
 _NEVER = np.iinfo(np.int64).max
 _LOW = (1 << 32) - 1
-GPU_EVENT = schema.SOURCES.index("gpu-event")
-_MOST_ERROR_SHARE = 0.25  # of the clocks, in an operation that was timed by CUDA events
-_AGREED = ("function", "datatype", "size_bytes")
-
-
-def _span(places: Ints) -> Ints | slice:
-    """Places as a slice where they follow each other: numpy is much quicker with that."""
-    if len(places) and (np.diff(places) == 1).all():
-        return slice(int(places[0]), int(places[-1]) + 1)
-    return places
+_LEAST = ("_first_start", "_shortest", "_low_node")
+_MOST = ("_last_start", "_last_end", "_width", "_high_node")
+# Columns of operations that a state is made of.
+ADDED = (
+    *NEEDED, "node", "global_rank", "datatype", "size_bytes", "source", "symmetric", "algorithm",
+    "root", "start_ns", "end_ns", "duration_ns",
+)  # fmt: skip
 
 
 def _gpus_of(columns: Columns) -> Ints:
@@ -63,15 +71,8 @@ class Instances:
     def __init__(self, streams: Streams, rules: Rules) -> None:
         self._streams, self._rules = streams, rules
         rows = streams.rows
-        self._seen = full_array(rows, np.int32, 0)
+        self._votes = Votes(rows, rules.send)
         self._timed = full_array(rows, np.int32, 0)
-        self._mismatch = full_array(rows, np.int8, 0)
-        self._votes = full_array(rows, np.int32, 0)
-        self._agreed: dict[str, npt.NDArray[Any]] = {
-            "function": full_array(rows, np.int8, NONE),
-            "datatype": full_array(rows, np.int8, NONE),
-            "size_bytes": full_array(rows, np.int64, NONE),
-        }
         self._first_start = full_array(rows, np.int64, _NEVER)
         self._last_start = full_array(rows, np.int64, -_NEVER)
         self._second_start = full_array(rows, np.int64, -_NEVER)  # the last but one
@@ -82,9 +83,11 @@ class Instances:
         self._width = full_array(rows, np.int64, 0)
         self._low_node = full_array(rows, np.int32, np.iinfo(np.int32).max)
         self._high_node = full_array(rows, np.int32, NONE)
-        self._error = full_array(rows, np.int64, NONE)
-        self._place = full_array(rows, np.int64, NONE)
-        self._gpus: Counter[int] = Counter()  # by node
+        self.gpus: Counter[int] = Counter()  # by node
+
+    def rules(self) -> tuple[Streams, Rules]:
+        """What another state of the same rows is made with."""
+        return self._streams, self._rules
 
     # ---- first pass ----
     def add(self, columns: Columns, width_ns: int = 0) -> None:
@@ -94,21 +97,27 @@ class Instances:
         count = len(columns["rank"])
         row, part = empty_array(count, np.int64), empty_array(count, np.int64)
         started, meets = empty_array(count, np.bool_), empty_array(count, np.int8)
-        gpus, parts = [], []
+        parts = []
         for chunk in row_chunks(count):
             some = {name: values[chunk] for name, values in columns.items()}
             _, row[chunk] = self._streams.find(some)
             started[chunk], meets[chunk] = started_of(some), meets_of(some, self._rules)
-            # A rank has one operation of an instance, and two of a send to itself.
-            part[chunk] = some["rank"].astype(np.int64) * 2 + (some["form"] == RECV)
+            part[chunk] = part_of_rank(some)
             parts.append(distinct(part[chunk][row[chunk] != NONE]))
-            gpus.append(_gpus_of(some))
-        self._gpus.update((_distinct_of(gpus) >> 32).tolist())
+        self.count_gpus(columns)
         for own_part in _distinct_of(parts).tolist():
             for chunk in row_chunks(count):
                 some = {name: values[chunk] for name, values in columns.items()}
                 use = np.flatnonzero((part[chunk] == own_part) & (row[chunk] != NONE))
                 self._add_part(some, use, row[chunk], started[chunk], meets[chunk], width_ns)
+
+    def count_gpus(self, columns: Columns) -> None:
+        """Adds the GPUs of one process."""
+        gpus = [
+            _gpus_of({name: columns[name][chunk] for name in ("node", "global_rank")})
+            for chunk in row_chunks(len(columns["rank"]))
+        ]
+        self.gpus.update((_distinct_of(gpus) >> 32).tolist())
 
     def _add_part(
         self,
@@ -122,42 +131,19 @@ class Instances:
         """Adds operations of different instances, so that each row is written once. `use`: their
         places in the columns.
         """
-        self._vote(columns, use, row[use])
+        self._votes.add(columns, use, row[use])
         timed = use[started[use]]
         self._arrive(columns, timed, row[timed], width_ns)
         all_meet = use[meets[use] == EVERYBODY]
-        places, at = _span(all_meet), _span(row[all_meet])
+        places, at = span(all_meet), span(row[all_meet])
         duration = columns["duration_ns"][places].astype(np.int64)
         self._shortest[at] = np.minimum(self._shortest[at], duration)
         root = timed[columns["root"][timed] == columns["rank"][timed]]
         self._root_start[row[root]] = columns["start_ns"][root]
 
-    def _vote(self, columns: Columns, use: Ints, row: Ints) -> None:
-        """Boyer and Moore's majority vote over ranks, on function, datatype and size: a value that
-        more than half of them have wins; any disagreement is a mismatch.
-        """
-        places, at = _span(use), _span(row)
-        same = np.ones(len(use), bool)
-        pair = (columns["form"][places] == SEND) | (columns["form"][places] == RECV)
-        for name in _AGREED:
-            own, majority = columns[name][places], self._agreed[name][at]
-            agree = (own == majority) | (own == NONE) | (majority == NONE)
-            # A pair is a Send on one side and a Recv on the other.
-            same &= agree | pair if name == "function" else agree
-        fresh = self._votes[at] == 0
-        self._mismatch[at] |= ~same & (self._seen[at] > 0)
-        self._seen[at] += 1
-        self._votes[at] += np.where(fresh | same, 1, -1).astype(np.int32)
-        for name in _AGREED:
-            own, majority = columns[name][places], self._agreed[name][at]
-            take = (fresh | (same & (majority == NONE))) & (own != NONE)
-            self._agreed[name][at] = np.where(take, own, majority)
-        if self._rules.send != NONE and pair.any():
-            self._agreed["function"][row[pair]] = self._rules.send
-
     def _arrive(self, columns: Columns, timed: Ints, row: Ints, width_ns: int) -> None:
         """Adds starts and ends of operations with exact starts."""
-        places, at = _span(timed), _span(row)
+        places, at = span(timed), span(row)
         start = columns["start_ns"][places].astype(np.int64)
         node = columns["node"][places].astype(np.int32)
         self._timed[at] += 1
@@ -174,33 +160,61 @@ class Instances:
         self._high_node[at] = np.maximum(self._high_node[at], node)
 
     # ---- the table ----
+    def count(self) -> int:
+        """How many instances there are: rows of the table."""
+        return int(np.count_nonzero(self._votes.seen))
+
+    def mismatches(self) -> Ints:
+        """Rows of instances whose ranks disagree."""
+        return np.flatnonzero(self._votes.mismatch)
+
+    def set_agreed(self, rows: Ints, agreed: Columns) -> None:
+        """Sets the majority's values of some rows."""
+        self._votes.set_agreed(rows, agreed)
+
     def table(
-        self, clocks: HostClocks, nodes: Mapping[int, Ints], ranks: Ints
-    ) -> dict[str, npt.NDArray[np.generic]]:
-        """The columns of `instances`; ends the first pass. `nodes`: by communicator its nodes;
-        `ranks`: by communicator the number of its ranks.
+        self, clocks: HostClocks, nodes: Mapping[int, Ints], ranks: Ints, first_instance: int = 0
+    ) -> tuple[schema.Columns, schema.Columns]:
+        """The columns of `instances`, and for each row what its operations' waits depend on, with
+        the columns of waits.STATE. `nodes`: by communicator its nodes; `ranks`: by communicator
+        the number of its ranks; `first_instance`: the number of the first row of the table.
         """
-        out = schema.empty(schema.INSTANCES, int(np.count_nonzero(self._seen)))
+        out = schema.empty(schema.INSTANCES, self.count())
+        states = self._states()
         first = 0
         for chunk in row_chunks(self._streams.rows):
             place, order = self._streams.by_row(chunk)
-            self._error[chunk] = self._errors(clocks, nodes, place, chunk)
-            seen = np.flatnonzero(self._seen[chunk])
+            error = states["error_ns"][chunk]
+            error[:] = self._errors(clocks, nodes, place, chunk)
+            seen = np.flatnonzero(self._votes.seen[chunk])
             target = slice(first, first + len(seen))
-            self._place[chunk][seen] = np.arange(target.start, target.stop)
+            states["instance"][chunk][seen] = first_instance + np.arange(target.start, target.stop)
             rows = seen + chunk.start
-            for name, value in self._shown(rows, place[seen], order[seen], ranks).items():
+            shown = self._shown(rows, place[seen], order[seen], error[seen], ranks)
+            for name, value in shown.items():
                 out[name][target] = value
             first = target.stop
-        return out
+        return out, states
+
+    def _states(self) -> dict[str, npt.NDArray[Any]]:
+        rows = self._streams.rows
+        return {
+            "instance": full_array(rows, np.int64, NONE),
+            "error_ns": full_array(rows, np.int64, NONE),
+            "mismatch": self._votes.mismatch,
+            "ranks_timed": self._timed,
+            "last_start_ns": self._last_start,
+            "root_start_ns": self._root_start,
+            "shortest_ns": self._shortest,
+        }
 
     def _shown(
-        self, use: Ints, place: Ints, order: Ints, ranks: Ints
+        self, use: Ints, place: Ints, order: Ints, error: Ints, ranks: Ints
     ) -> dict[str, npt.NDArray[np.generic]]:
         """Columns of some rows. `place`, `order`: their streams and their numbers in them."""
         pair = self._streams.kind[place] == PAIRS
         communicator = self._streams.communicator[place]
-        timed, error = self._timed[use], self._error[use]
+        timed = self._timed[use]
         skew = self._last_start[use] - self._first_start[use]
         margin = self._last_start[use] - self._second_start[use]
         known = timed > 0
@@ -212,18 +226,18 @@ class Instances:
             "call_order": order,
             "source_rank": self._streams.source_rank[place],
             "destination_rank": self._streams.destination_rank[place],
-            "ranks_seen": self._seen[use],
+            "ranks_seen": self._votes.seen[use],
             "ranks_expected": np.where(pair, 2, ranks[communicator]),
             "ranks_timed": timed,
-            "mismatch": self._mismatch[use],
+            "mismatch": self._votes.mismatch[use],
             "first_start_ns": np.where(known, self._first_start[use], NONE),
             "last_start_ns": np.where(known, self._last_start[use], NONE),
             "last_end_ns": self._last_end[use],
             "last_communicator_rank": np.where(certain, self._last_rank[use], NONE),
             "skew_ns": np.where(compared, skew, NONE),
             "error_ns": error,
-            "function": self._agreed["function"][use],
-            "size_bytes": self._agreed["size_bytes"][use],
+            "function": self._votes.agreed["function"][use],
+            "size_bytes": self._votes.agreed["size_bytes"][use],
         }
 
     def _errors(
@@ -252,48 +266,38 @@ class Instances:
                 error[group] = clocks.error_among(members, self._last_start[chunk][group])
         tied = np.isfinite(error)
         # With one GPU per node, the nodes' errors contain the GPU's mapping already.
-        same = apart & (max(self._gpus.values(), default=1) == 1)
+        same = apart & (max(self.gpus.values(), default=1) == 1)
         width = np.where(same, 0, 2 * self._width[chunk])
         total = np.ceil(np.where(tied, error, 0.0)).astype(np.int64) + width
         return np.where(tied & (timed > 0), total, NONE)
 
-    # ---- second pass ----
-    def waits(self, columns: Columns) -> dict[str, Ints]:
-        """`instance`, `wait_ns`, `wire_ns` and `relative_wait_ns` of operations of one process.
-        Call `table` before.
-        """
-        _, row = self._streams.find(columns)
-        known = row != NONE
-        at = np.where(known, row, 0)
-        size = len(row)
-        out = {name: np.full(size, NONE, np.int64) for name in ("wait_ns", "wire_ns")}
-        out["relative_wait_ns"] = np.full(size, NONE, np.int64)
-        out["instance"] = np.full(size, NONE, np.int64)
-        if not self._streams.rows:
-            return out
-        out["instance"] = np.where(known, self._place[at], NONE)
-        meets = np.where(known & (self._mismatch[at] == 0), meets_of(columns, self._rules), NOBODY)
-        arrival, defined = self._arrivals(columns, meets, at)
-        start = columns["start_ns"].astype(np.int64)
-        duration = columns["end_ns"].astype(np.int64) - start
-        # Events are seen late, so their clock is often too poor to say who waited.
-        by_events = columns["source"] == GPU_EVENT
-        defined &= ~by_events | (self._error[at] <= duration * _MOST_ERROR_SHARE)
-        wait = np.clip(arrival - start, 0, duration)
-        out["wait_ns"] = np.where(defined, wait, NONE)
-        out["wire_ns"] = np.where(defined, duration - wait, NONE)
-        relative = columns["duration_ns"].astype(np.int64) - self._shortest[at]
-        together = (meets == EVERYBODY) & (self._timed[at] > 1)
-        out["relative_wait_ns"] = np.where(together, relative, NONE)
-        return out
+    # ---- parts of the processes ----
+    def _merge(self, other: "Instances") -> None:
+        """Adds what another state has of processes that come after this one's."""
+        for name in _LEAST:
+            own: npt.NDArray[Any] = getattr(self, name)
+            np.minimum(own, getattr(other, name), out=own)
+        later = other._last_start > self._last_start
+        second = np.minimum(self._last_start, other._last_start)
+        np.maximum(second, other._second_start, out=second)
+        np.maximum(self._second_start, second, out=self._second_start)
+        self._last_rank[later] = other._last_rank[later]
+        for name in _MOST:
+            own = getattr(self, name)
+            np.maximum(own, getattr(other, name), out=own)
+        self._timed += other._timed
+        root = other._root_start != NONE
+        self._root_start[root] = other._root_start[root]
+        pair = np.repeat(self._streams.kind == PAIRS, self._streams.length)
+        self._votes.merge(other._votes, pair)
+        self.gpus.update(other.gpus)
 
-    def _arrivals(
-        self, columns: Columns, meets: npt.NDArray[np.int8], at: Ints
-    ) -> tuple[Ints, Bools]:
-        """By operation the arrival it waited for, and whether that is defined."""
-        from_root = meets == ROOT_FIRST
-        arrival = np.where(from_root, self._root_start[at], self._last_start[at])
-        is_root = columns["root"] == columns["rank"]
-        defined = (meets == EVERYBODY) | (from_root & (arrival != NONE))
-        defined |= (meets == ROOT_LAST) & is_root
-        return arrival, defined & (self._timed[at] > 1) & (self._error[at] != NONE)
+
+def merge_instances(states: Sequence[Instances]) -> Instances:
+    """One state of the same rows from several, whose processes follow each other. They stay as they
+    are. Where ranks disagree, the majority's values have to be found again: votes.py says why.
+    """
+    merged = Instances(*states[0].rules())
+    for state in states:
+        merged._merge(state)
+    return merged

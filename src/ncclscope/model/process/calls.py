@@ -119,7 +119,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class CallLinks:
     """Which call each work belongs to."""
 
     call: Ints  # place of each work's call, NONE
@@ -127,7 +127,7 @@ class Links:
     group_call: Ints  # GroupApi of each work, NONE for replays
 
 
-def link(calls: Calls, works: Works) -> Links:
+def link(calls: Calls, works: Works) -> CallLinks:
     """Each work's call. Works of a captured call are its replays."""
     call = positions_of(calls.keys, works.call)
     captured = take(calls.captured, call, 0)
@@ -137,10 +137,10 @@ def link(calls: Calls, works: Works) -> Links:
         replay = captured & (stream_of(works.keys) != stream_of(np.maximum(works.call, 0)))
     eager = np.where(replay, NONE, call) if replay.any() else call
     group_call = take(calls.group_call, eager)
-    return Links(call, replay, group_call)
+    return CallLinks(call, replay, group_call)
 
 
-def rows_of(calls: Calls, links: Links) -> Rows:
+def rows_of(calls: Calls, links: CallLinks) -> Rows:
     """A row for each call with its work, and one for each work that is no call's first."""
     if len(links.call) == len(calls) and not links.replay.any() and is_identity(links.call):
         return Rows(links.call, links.call, links.call, links.replay, calls.captured, paired=True)

@@ -24,7 +24,7 @@ from ncclscope.model.process.range_meaning import (
     meaning_of,
 )
 from ncclscope.model.process.ranges import Ranges
-from ncclscope.model.process.training_steps import Steps, meanings_of_texts, steps_of
+from ncclscope.model.process.training_steps import TrainingSteps, meanings_of_texts, steps_of
 from ncclscope.model.schema import (
     BACKWARD,
     CONTEXTS,
@@ -68,7 +68,7 @@ class _Modules:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class ContextRows:
     """Operations as their context needs them, row by row."""
 
     key: Ints  # of the call, of replays the captured one
@@ -81,7 +81,7 @@ class Calls:
 
 
 def context_of(
-    process: Process, ranges: Ranges, calls: Calls, buckets: tuple[Bucket, ...]
+    process: Process, ranges: Ranges, calls: ContextRows, buckets: tuple[Bucket, ...]
 ) -> tuple[Columns, ProcessContext]:
     """Columns of the operations, and the steps, phases and modules of the process."""
     kinds, places = _meanings(ranges)
@@ -158,7 +158,7 @@ def _inherited(ranges: Ranges, kinds: list[Meaning], places: Ints) -> tuple[Ints
 
 
 @dataclass(frozen=True, slots=True)
-class _Intervals:
+class _PhaseIntervals:
     """Stretches of one phase of the thread that runs the training loop, in their order."""
 
     phase: Ints
@@ -167,7 +167,7 @@ class _Intervals:
     end_ns: Ints  # NONE: not ended
 
 
-def _phase_intervals(ranges: Ranges, phase: Ints) -> _Intervals:
+def _phase_intervals(ranges: Ranges, phase: Ints) -> _PhaseIntervals:
     """Phases of the thread that says most of them.
 
     FSDP names the hooks of its modules, not what lies between them. So stretches of one phase that
@@ -177,7 +177,7 @@ def _phase_intervals(ranges: Ranges, phase: Ints) -> _Intervals:
     begins = np.flatnonzero((phase != NONE) & (phase != outer) & ~ranges.is_mark & ~ranges.is_loose)
     if not len(begins):
         none = np.empty(0, np.int64)
-        return _Intervals(none, none.astype(np.int32), none, none)
+        return _PhaseIntervals(none, none.astype(np.int32), none, none)
     begins = begins[np.argsort(ranges.start_ns[begins], kind="stable")]
     length = np.maximum(ranges.end_ns[begins] - ranges.start_ns[begins], 0)
     threads, place = np.unique(ranges.thread[begins], return_inverse=True)
@@ -189,10 +189,10 @@ def _phase_intervals(ranges: Ranges, phase: Ints) -> _Intervals:
     start, end = ranges.start_ns[begins[first]], ranges.end_ns[begins[last]]
     until_backward = (own[first][:-1] == _FORWARD) & (own[first][1:] == _BACKWARD)
     end[:-1][until_backward] = start[1:][until_backward]
-    return _Intervals(own[first], ranges.thread[begins[first]], start, end)
+    return _PhaseIntervals(own[first], ranges.thread[begins[first]], start, end)
 
 
-def _set_step(columns: Columns, steps: Steps | None, calls: Calls) -> None:
+def _set_step(columns: Columns, steps: TrainingSteps | None, calls: ContextRows) -> None:
     columns["step"] = np.full(len(calls.key), NONE, np.int32)
     if steps is None:
         return
@@ -202,7 +202,7 @@ def _set_step(columns: Columns, steps: Steps | None, calls: Calls) -> None:
     columns["context"][known & (columns["context"] == NONE)] = _CODE["time"]
 
 
-def _add_thread(columns: Columns, process: Process, calls: Calls) -> None:
+def _add_thread(columns: Columns, process: Process, calls: ContextRows) -> None:
     """Backward for calls of PyTorch's autograd threads."""
     threads = [tid for tid, name in process.threads.items() if name.startswith(_AUTOGRAD_THREADS)]
     if not threads:
@@ -213,7 +213,7 @@ def _add_thread(columns: Columns, process: Process, calls: Calls) -> None:
     columns["context"][unknown & (columns["module"] == NONE)] = _CODE["thread"]
 
 
-def _add_time(columns: Columns, intervals: _Intervals, calls: Calls) -> None:
+def _add_time(columns: Columns, intervals: _PhaseIntervals, calls: ContextRows) -> None:
     """The phase that the process was in, for calls whose own thread says none."""
     rows = np.flatnonzero((columns["phase"] == NONE) & (columns["step"] != NONE))
     if not len(rows) or not len(intervals.phase):
@@ -225,7 +225,7 @@ def _add_time(columns: Columns, intervals: _Intervals, calls: Calls) -> None:
 
 
 def _add_module_marks(
-    columns: Columns, ranges: Ranges, number_of: Ints, places: Ints, calls: Calls
+    columns: Columns, ranges: Ranges, number_of: Ints, places: Ints, calls: ContextRows
 ) -> None:
     """Modules of backward calls by the mark before them in their stream."""
     marks = np.flatnonzero(ranges.is_mark & (ranges.source == layout.RANGE_MODULE))
@@ -240,7 +240,7 @@ def _add_module_marks(
 
 
 def _add_buckets(
-    columns: Columns, buckets: tuple[Bucket, ...], modules: _Modules, calls: Calls
+    columns: Columns, buckets: tuple[Bucket, ...], modules: _Modules, calls: ContextRows
 ) -> None:
     """Modules of DistributedDataParallel's AllReduces. It reduces its buckets in their order, so
     the k-th AllReduce of a bucket's size in a step is bucket k; a size that only one bucket has
@@ -300,7 +300,9 @@ def _block(parts: list[str]) -> str:
     return ".".join(parts[:1])
 
 
-def _step_columns(steps: Steps | None, ranges: Ranges, intervals: _Intervals) -> Columns:
+def _step_columns(
+    steps: TrainingSteps | None, ranges: Ranges, intervals: _PhaseIntervals
+) -> Columns:
     count = 0 if steps is None else len(steps.number)
     columns = empty(STEPS, count)
     if steps is None:
@@ -326,7 +328,7 @@ def _step_columns(steps: Steps | None, ranges: Ranges, intervals: _Intervals) ->
     return columns
 
 
-def _phase_columns(steps: Steps | None, intervals: _Intervals) -> Columns:
+def _phase_columns(steps: TrainingSteps | None, intervals: _PhaseIntervals) -> Columns:
     columns = empty(PHASES, len(intervals.phase))
     columns["phase"][:], columns["thread"][:] = intervals.phase, intervals.thread
     columns["start_ns"][:], columns["end_ns"][:] = intervals.start_ns, intervals.end_ns

@@ -276,8 +276,8 @@ def _before_kernels(columns: Columns, decoded: ProcessEvents) -> Bools:
         return np.zeros(len(columns["source"]), bool)
     when, comm = first_time(columns), columns["communicator"].astype(np.int64)
     first = np.full(int(comm.max(initial=0)) + 2, stamp_repair.FAR_FUTURE)  # the last: of none
-    known = (columns["source"] < PROXY) | (columns["source"] == HOST)
-    np.minimum.at(first, comm[known], when[known])
+    has_times = (columns["source"] < PROXY) | (columns["source"] == HOST)
+    np.minimum.at(first, comm[has_times], when[has_times])
     before: Bools = when < first[comm]
     return before
 

@@ -25,7 +25,7 @@ _SAMPLE = 10_000  # kernel events that show how quickly the host notices
 
 
 @dataclass(frozen=True, slots=True)
-class Launches:
+class StartBounds:
     """What bounds a work's start: the launch of an eager one, the report of a replayed one."""
 
     start_ns: Ints  # NONE
@@ -112,7 +112,7 @@ def _channel_events(
     channels: Channels,
     places: Ints,
     works: Works,
-    launches: Launches,
+    launches: StartBounds,
     not_before_ns: Ints,
     lower: Bound,
     uncounted_at: Ints,
@@ -191,7 +191,7 @@ def _unless_all(chosen: Bools) -> Bools | None:
 def assign_stamps(
     decoded: ProcessEvents,
     works: Works,
-    launches: Launches,
+    launches: StartBounds,
     gpu_of_comm: Ints,
     rank_of_comm: Ints,
     unseen: UnrecordedWorks,
@@ -227,7 +227,7 @@ def _repaired(
     strand: Numbers,
     fitting: Bools,
     works: Works,
-    launches: Launches,
+    launches: StartBounds,
     lower: dict[int, Bound],
     uncounted: _Uncounted,
     unseen: UnrecordedWorks,
@@ -270,7 +270,7 @@ def _repaired(
 
 
 def _clock(
-    lower: Bound, gpu: int, channels: Channels, repaired: Channels, launches: Launches
+    lower: Bound, gpu: int, channels: Channels, repaired: Channels, launches: StartBounds
 ) -> GpuClock:
     """The GPU's clock; only certain stamps of works that are no replays bound it from above."""
     start_ns = launches.start_ns

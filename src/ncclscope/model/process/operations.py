@@ -20,11 +20,10 @@ from ncclscope.model.process import durations, launch_times, stamp_repair
 from ncclscope.model.process.calls import CALL_PLANS, Calls, Rows, calls_of, link, rows_of
 from ncclscope.model.process.channels import CHANNEL_PLANS, Channels, KernelTimes, times_of_works
 from ncclscope.model.process.communicators import LocalCommunicators, local_communicators
-from ncclscope.model.process.context import Calls as CallsInContext
-from ncclscope.model.process.context import ProcessContext, context_of
+from ncclscope.model.process.context import ContextRows, ProcessContext, context_of
 from ncclscope.model.process.events import ProcessEvents, events_of
 from ncclscope.model.process.gpu_clock import GpuClock
-from ncclscope.model.process.gpu_stamps import Launches, assign_stamps
+from ncclscope.model.process.gpu_stamps import StartBounds, assign_stamps
 from ncclscope.model.process.launch_times import TimedRows
 from ncclscope.model.process.operation_bytes import IN_BYTES, size_bytes
 from ncclscope.model.process.ranges import RANGE_PLANS, ranges_of
@@ -100,7 +99,7 @@ def operations_from(decoded: ProcessEvents, words: Vocabulary) -> ProcessOperati
     rows = rows_of(calls, links)
     launched = decoded["KernelLaunch"].read(**LAUNCHED)
     launch = launches_of(decoded, launched, works, links.group_call)
-    launches = Launches(
+    launches = StartBounds(
         take(launched["start_ns"], launch), take(launched["end_ns"], launch), links.replay
     )
     unseen = unrecorded_works_of(process, works, words)
@@ -150,7 +149,7 @@ def _add_context(
     own, context = context_of(
         decoded.process,
         ranges,
-        CallsInContext(
+        ContextRows(
             key=np.where(replay, take(calls.keys, rows.call), columns["event"]),
             time_ns=np.where(replay, captured_ns, began_ns),
             began_ns=began_ns,
@@ -175,7 +174,7 @@ _LATER = (
 
 
 def _columns(
-    calls: Calls, works: Works, rows: Rows, launches: Launches, words: Vocabulary
+    calls: Calls, works: Works, rows: Rows, launches: StartBounds, words: Vocabulary
 ) -> Columns:
     """Columns from calls and works; where both have a value, the call's counts."""
     count = len(rows)

@@ -28,7 +28,7 @@ _FEWEST_NUMBERED = 3  # ranges that make a series
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class TrainingSteps:
     """Steps in order; each lasts until the next begins. The last may have no end: NONE."""
 
     origin: str  # how they are known: one of schema.ORIGINS
@@ -53,7 +53,7 @@ def meanings_of_texts(ranges: Ranges) -> list[Meaning]:
     ]
 
 
-def steps_of(ranges: Ranges, meanings: list[Meaning]) -> Steps | None:
+def steps_of(ranges: Ranges, meanings: list[Meaning]) -> TrainingSteps | None:
     """The steps of a process; None where its ranges say nothing about them."""
     role = [meaning.step for meaning in meanings]
     phase = [meaning.phase for meaning in meanings]
@@ -71,7 +71,9 @@ def _with(ranges: Ranges, values: list[str], *wanted: str) -> Bools:
     return by_text[ranges.text] if len(by_text) else np.zeros(len(ranges), bool)
 
 
-def _until(ranges: Ranges, phase: list[str], ends: Ints, numbers: Ints, origin: str) -> Steps:
+def _until(
+    ranges: Ranges, phase: list[str], ends: Ints, numbers: Ints, origin: str
+) -> TrainingSteps:
     """Steps that end at these times. The first begins with the first work on a batch, a last one
     without an end exists where forward or backward came after the last end.
     """
@@ -82,10 +84,10 @@ def _until(ranges: Ranges, phase: list[str], ends: Ints, numbers: Ints, origin: 
     if goes_on.any():
         starts, ends = np.append(starts, ends[-1]), np.append(ends, NONE)
         numbers = np.append(numbers, numbers[-1] + 1)
-    return Steps(origin, numbers, starts, ends)
+    return TrainingSteps(origin, numbers, starts, ends)
 
 
-def _from_marks(ranges: Ranges, role: list[str], phase: list[str]) -> Steps | None:
+def _from_marks(ranges: Ranges, role: list[str], phase: list[str]) -> TrainingSteps | None:
     marks = np.flatnonzero(_with(ranges, role, STEP_MARK))
     if not len(marks):
         return None
@@ -98,7 +100,7 @@ def _from_marks(ranges: Ranges, role: list[str], phase: list[str]) -> Steps | No
     return _until(ranges, phase, ranges.start_ns[marks], numbers.astype(np.int64), "marks")
 
 
-def _from_optimizer(ranges: Ranges, role: list[str], phase: list[str]) -> Steps | None:
+def _from_optimizer(ranges: Ranges, role: list[str], phase: list[str]) -> TrainingSteps | None:
     """Ends of the optimizer that was seen first. Several calls without a backward pass between
     them, as of several optimizers of one class, are one step.
     """
@@ -116,7 +118,7 @@ def _from_optimizer(ranges: Ranges, role: list[str], phase: list[str]) -> Steps 
     return _until(ranges, phase, ends, np.arange(len(ends)), "optimizer")
 
 
-def _from_numbers(ranges: Ranges, meanings: list[Meaning]) -> Steps | None:
+def _from_numbers(ranges: Ranges, meanings: list[Meaning]) -> TrainingSteps | None:
     """The longest series of ranges whose texts differ by one number that rises by one."""
     series: dict[str, list[tuple[int, int]]] = {}  # by the rest of the text: number, place
     numbers = [
@@ -139,13 +141,13 @@ def _from_numbers(ranges: Ranges, meanings: list[Meaning]) -> Steps | None:
     starts = ranges.start_ns[place]
     if (np.diff(starts) <= 0).any():
         return None
-    return Steps("ranges", number, starts, np.append(starts[1:], ranges.end_ns[place[-1]]))
+    return TrainingSteps("ranges", number, starts, np.append(starts[1:], ranges.end_ns[place[-1]]))
 
 
-def _from_root_calls(ranges: Ranges, role: list[str]) -> Steps | None:
+def _from_root_calls(ranges: Ranges, role: list[str]) -> TrainingSteps | None:
     calls = np.flatnonzero(_with(ranges, role, ROOT_CALL))
     if not len(calls):
         return None
     starts = np.sort(ranges.start_ns[calls])
     ends = np.append(starts[1:], NONE)
-    return Steps("root calls", np.arange(len(starts)), starts, ends)
+    return TrainingSteps("root calls", np.arange(len(starts)), starts, ends)

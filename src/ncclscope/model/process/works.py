@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.arrays.joins import Children, positions_of, sibling_before, take_small
+from ncclscope.arrays.joins import ChildEvents, positions_of, sibling_before, take_small
 from ncclscope.arrays.library import full_array
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture import columns, layout
@@ -252,8 +252,8 @@ def launches_of(decoded: ProcessEvents, launched: Columns, works: Works, group_c
     if not len(launches):
         return np.full(len(works), NONE, np.int64)
     at = sibling_before(
-        Children(launches.keys, parents, launched["comm"]),
-        Children(works.keys, group_calls, works.comm),
+        ChildEvents(launches.keys, parents, launched["comm"]),
+        ChildEvents(works.keys, group_calls, works.comm),
     )
     if at.min(initial=0) > NONE:
         return at
@@ -261,5 +261,5 @@ def launches_of(decoded: ProcessEvents, launched: Columns, works: Works, group_c
     order = np.argsort(parents, kind="stable")
     last = np.searchsorted(parents[order], group_calls, side="right") - 1
     other = order[np.maximum(last, 0)]
-    known = (last >= 0) & (parents[other] == group_calls) & (group_calls != NONE)
-    return np.where(at != NONE, at, np.where(known, other, NONE))
+    follows = (last >= 0) & (parents[other] == group_calls) & (group_calls != NONE)
+    return np.where(at != NONE, at, np.where(follows, other, NONE))

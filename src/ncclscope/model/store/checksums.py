@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy as np
 
 from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.library import library, pointer
-from ncclscope.model.column_files import column_file
+from ncclscope.model.column_files import column_file, map_file
 from ncclscope.model.schema import (
     ANY_NUMBER,
     LARGEST,
@@ -36,6 +36,7 @@ from ncclscope.model.schema import (
 
 _CHUNK_WORDS = 1 << 18  # 2 MB: stays in the cache between reading and adding up
 _THREADS = 4
+_BYTES_FOR_THREADS = 16 << 20  # of less, threads take longer to start than to work
 _SEAL, _STAMPS = "seal", "stamps"
 # Columns that hold rows of other tables.
 REFERENCES = {
@@ -97,7 +98,9 @@ def checksum(path: Path) -> str:
     return hashlib.sha256(state.tobytes() + size.to_bytes(8, "little")).hexdigest()[:32]
 
 
-def _each(do: Callable[[Path], str], paths: Iterable[Path]) -> list[str]:
+def _each(do: Callable[[Path], str], paths: Collection[Path]) -> list[str]:
+    if sum(path.stat().st_size for path in paths) < _BYTES_FOR_THREADS:
+        return [do(path) for path in paths]
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _THREADS)) as pool:
         return list(pool.map(do, paths))
 
@@ -108,11 +111,11 @@ def _column_files(folder: Path, rows: dict[str, int]) -> dict[str, Path]:
         for table, columns in TABLES.items()
         if rows[table]
         for path in (column_file(folder, table, column.name) for column in columns)
-        if not _is_left_out(path, table)
+        if not is_left_out(path, table)
     }
 
 
-def _is_left_out(path: Path, table: str) -> bool:
+def is_left_out(path: Path, table: str) -> bool:
     """Whether it is the file of an optional column of which nothing is known."""
     names = OPTIONAL_COLUMNS.get(table, ())
     return path.name.removeprefix(f"{table}.") in names and not path.is_symlink() | path.exists()
@@ -123,12 +126,16 @@ def _digest(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def with_seal(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """The manifest with checksums of the columns and of itself."""
+def with_seal(
+    folder: Path, manifest: dict[str, Any], checksums: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """The manifest with checksums of the columns and of itself. `checksums`: by file, where these
+    were taken already.
+    """
     files = _column_files(folder, manifest["rows"])
     manifest = {
         **manifest,
-        "checksums": dict(zip(files, _each(checksum, files.values()), strict=True)),
+        "checksums": checksums or dict(zip(files, _each(checksum, files.values()), strict=True)),
         _STAMPS: {name: _stamp(path) for name, path in files.items()},
     }
     return {**manifest, _SEAL: _digest(manifest)}
@@ -146,7 +153,7 @@ def check_seal(folder: Path, manifest: dict[str, Any]) -> None:
     for table, columns in TABLES.items():
         for column in columns if rows[table] else ():
             path = column_file(folder, table, column.name)
-            if path.name not in manifest["checksums"] and _is_left_out(path, table):
+            if path.name not in manifest["checksums"] and is_left_out(path, table):
                 continue
             size = regular_size(path)
             if size != rows[table] * np.dtype(column.dtype).itemsize:
@@ -221,7 +228,7 @@ def _extent(path: Path, dtype: str) -> tuple[int, int]:
     """The least and the largest value in a column's file. It is mapped for as long as this takes:
     mapped pages count as memory of this process.
     """
-    values = np.asarray(np.memmap(path, dtype, "r"))
+    values = map_file(path, dtype, path.stat().st_size // np.dtype(dtype).itemsize, "r")
     chunks = [values[rows] for rows in row_chunks(len(values))]
     extents = [(int(chunk.min()), int(chunk.max())) for chunk in chunks]  # while it is in the cache
     return min(least for least, _ in extents), max(most for _, most in extents)
@@ -250,7 +257,7 @@ def check_numbers(folder: Path, words: dict[str, list[str]], rows: dict[str, int
         for column in (columns if rows[table] else ())
         if column.name not in ANY_NUMBER
         for path in (column_file(folder, table, column.name),)
-        if not _is_left_out(path, table)
+        if not is_left_out(path, table)
     ]
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _THREADS)) as pool:
         extents = pool.map(lambda entry: _extent(entry[2], entry[1].dtype), chosen)

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +22,7 @@ from ncclscope._version import __version__
 from ncclscope.arrays.chunks import row_chunks
 from ncclscope.capture.deletion import is_saved_model
 from ncclscope.model.align.host_clocks import NodeClock
-from ncclscope.model.column_files import map_columns, write_columns
+from ncclscope.model.column_files import column_file, map_columns, write_columns
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, Training
 from ncclscope.model.rows import GpuRow, ProcessRow
@@ -38,6 +39,8 @@ from ncclscope.model.store.checksums import (
     DamagedError,
     check_numbers,
     check_seal,
+    checksum,
+    is_left_out,
     is_number,
     is_whole_number,
     record_of,
@@ -55,6 +58,12 @@ _MANIFEST = "manifest.json"
 _LARGEST_MANIFEST_BYTES = 1 << 28
 _MOST_NAMES = 127  # of one sort
 _MOST_THREADS = 32
+ColumnItem = tuple[Path, int, Column]  # its file and rows
+Checked = dict[str, tuple[bool, str]]  # by file whether it is without NONE, and its checksum
+RunEach = Callable[
+    [Callable[[ColumnItem], tuple[bool, str]], Sequence[ColumnItem]], list[tuple[bool, str]]
+]
+_UNKNOWN = (False, "")  # of columns without a file
 
 
 def fingerprint(capture: Path) -> str:
@@ -96,17 +105,52 @@ class Writer:
         self._rows[table] += rows
         return first
 
+    def rows(self, table: str) -> int:
+        """How many rows a table has so far."""
+        return self._rows[table]
+
     def columns(self, table: str) -> Columns:
         """A table as mapped arrays that can be written to."""
         return map_columns(self.folder, table, self._rows[table], "r+")
 
-    def finish(self, capture: Path, manifest: dict[str, Any]) -> Path:
-        """Saves the model and returns its folder: the temporary one where the capture cannot be
-        written to.
+    def check(self, run: RunEach | None = None, versions: Mapping[str, int] = {}) -> Checked:
+        """What the manifest says of all columns. `run`: does something for each of them;
+        `versions`: of files of operations.
         """
-        whole = {table: _whole_columns(table, self.columns(table)) for table in TABLES}
-        manifest = with_seal(self.folder, {**manifest, "rows": self._rows, "whole": whole})
-        (self.folder / _MANIFEST).write_text(json.dumps(manifest))
+        columns = {
+            column_file(self.folder, table, column.name).name: (
+                column_file(self.folder, table, column.name, number),
+                self._rows[table],
+                column,
+            )
+            for table in TABLES
+            for column in (TABLES[table] if self._rows[table] else ())
+            for number in (versions.get(column.name, 0) if table == "operations" else 0,)
+            if not is_left_out(column_file(self.folder, table, column.name), table)
+        }
+        checked = (run or _in_threads)(check_column, list(columns.values()))
+        return dict(zip(columns, checked, strict=True))
+
+    def finish(
+        self, capture: Path, manifest: dict[str, Any], checked: Checked | None = None
+    ) -> Path:
+        """Saves the model and returns its folder: the temporary one where the capture cannot be
+        written to. `checked`: what `check` returned.
+        """
+        checked = self.check() if checked is None else checked
+        whole = {
+            table: [
+                column.name
+                for column in TABLES[table]
+                if not self._rows[table] or checked.get(f"{table}.{column.name}", _UNKNOWN)[0]
+            ]
+            for table in TABLES
+        }
+        checksums = {name: checksum for name, (_, checksum) in checked.items()}
+        manifest = {**manifest, "rows": self._rows, "whole": whole}
+        (self.folder / _MANIFEST).write_text(
+            json.dumps(with_seal(self.folder, manifest, checksums))
+        )
         if not self.kept:
             return self.folder
         place = capture / FOLDER
@@ -126,23 +170,29 @@ class Writer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _whole_columns(table: str, columns: Columns) -> list[str]:
-    """Names of the columns without NONE. Impossible values of damaged captures become NONE."""
+def check_column(item: tuple[Path, int, Column]) -> tuple[bool, str]:
+    """Whether a column of so many rows is without NONE, and its checksum. Impossible values of
+    damaged captures become NONE.
+    """
+    path, count, column = item
+    mapped = np.memmap(path, column.dtype, "r+", shape=(count,))
+    values, whole = np.asarray(mapped), True
+    least, most = value_range(column)
+    for rows in row_chunks(count):
+        chunk = values[rows]
+        lowest = int(chunk.min())
+        if lowest < least or (chunk.itemsize >= 4 and int(chunk.max()) > most):
+            chunk[(chunk < least) | (chunk > most)] = NONE
+            mapped.flush()
+        whole = whole and not (lowest <= NONE and bool((chunk == NONE).any()))
+    return whole, checksum(path)
 
-    def is_whole(column: Column) -> bool:
-        values, whole = columns[column.name], True
-        least, most = value_range(column)
-        for rows in row_chunks(len(values)):
-            chunk = values[rows]
-            lowest = int(chunk.min())
-            if lowest < least or (chunk.itemsize >= 4 and int(chunk.max()) > most):
-                chunk[(chunk < least) | (chunk > most)] = NONE
-            whole = whole and not (lowest <= NONE and bool((chunk == NONE).any()))
-        return whole
 
+def _in_threads(
+    do: Callable[[ColumnItem], tuple[bool, str]], items: Sequence[ColumnItem]
+) -> list[tuple[bool, str]]:
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_THREADS)) as pool:
-        answers = pool.map(is_whole, TABLES[table])
-        return [column.name for column, w in zip(TABLES[table], answers, strict=True) if w]
+        return list(pool.map(do, items))
 
 
 def manifest_of(model: Model, mark: str) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from ncclscope.model import schema
-from ncclscope.model.align.bounds import Bounds, CollectiveBounds, Steps, bounds_of_steps
+from ncclscope.model.align.bounds import Bounds, CollectiveBounds, ProxyStepTimes, bounds_of_steps
 from ncclscope.model.align.host_clocks import HostClocks, solve
 from ncclscope.model.streams import StreamCounter, rules_of
 from tests.support.exhaustive import sample
@@ -132,8 +133,7 @@ def solved(
 
 
 # ---- everybody meets everybody ----
-@pytest.mark.parametrize("nodes", [2, 3, 4, 8, 16])
-@pytest.mark.parametrize("width_ns", [0, 6_000])
+@pytest.mark.parametrize(("nodes", "width_ns"), sample([*product([2, 3, 4, 8, 16], [0, 6_000])], 3))
 def test_the_bar_holds_the_truth_and_is_one_wire_time(nodes: int, width_ns: int) -> None:
     inside, ratio = [], []
     for seed in sample(range(4), 2):
@@ -161,15 +161,15 @@ def possible_ns(job: Job) -> Floats:
     return (np.array(there) + np.array(back)) / 2
 
 
-@pytest.mark.parametrize("width_ns", [0, 6_000])
-@pytest.mark.parametrize(
-    ("nodes", "instances", "most"),
-    [(2, 60, 1.3), (2, 100, 1.25), (4, 200, 1.2), (8, 500, 1.2), (16, 1000, 1.2), (16, 300, 2.5)],
-)
-def test_few_operations(nodes: int, instances: int, most: float, width_ns: int) -> None:
+FEW = [(2, 60, 1.3), (2, 100, 1.25), (4, 200, 1.2), (8, 500, 1.2), (16, 1000, 1.2), (16, 300, 2.5)]
+
+
+@pytest.mark.parametrize(("job_size", "width_ns"), sample([*product(FEW, [0, 6_000])], 5))
+def test_few_operations(job_size: tuple[int, int, float], width_ns: int) -> None:
     """Nearly as good as possible once each node was last some ten times in each direction; below
     that wider, at the ends of the capture, and still true.
     """
+    nodes, instances, most = job_size
     for seed in sample(range(4), 2):
         rng = np.random.default_rng(100 + seed)
         truth = truth_of(rng, nodes)
@@ -205,10 +205,10 @@ def _late_in_turns(share: Floats, nodes: int) -> Floats:
     return late
 
 
-@pytest.mark.parametrize(
-    "late", [_late_at_first_then_another, _late_ever_less_another_ever_more, _late_in_turns]
-)
-@pytest.mark.parametrize("nodes", [2, 4, 8])
+CHANGES = (_late_at_first_then_another, _late_ever_less_another_ever_more, _late_in_turns)
+
+
+@pytest.mark.parametrize(("nodes", "late"), sample([*product([2, 4, 8], CHANGES)], 2))
 def test_who_is_late_changes(nodes: int, late: Callable[[Floats, int], Floats]) -> None:
     """A rank that gets late looks like a clock that runs slow: the bar must not follow it."""
     inside = []
@@ -473,18 +473,20 @@ def test_wrong_bounds_widen_the_bar_and_break_nothing() -> None:
 # ---- proxy steps ----
 def steps_of(
     truth: Truth, sender: int, receiver: int, times: Floats, node: int, link: int = 0
-) -> Steps:
+) -> ProxyStepTimes:
     count = len(times)
     values = (link, sender, receiver, 0)
     constants = [np.full(count, value, np.int64) for value in values]
     number = np.arange(count)
     where = np.full(count, node, np.int64)
-    return Steps(*constants, number // 8, number % 8, where, truth.local(node, times))
+    return ProxyStepTimes(*constants, number // 8, number % 8, where, truth.local(node, times))
 
 
-def join_steps(parts: list[Steps]) -> Steps:
-    names = list(Steps.__dataclass_fields__)
-    return Steps(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+def join_steps(parts: list[ProxyStepTimes]) -> ProxyStepTimes:
+    names = list(ProxyStepTimes.__dataclass_fields__)
+    return ProxyStepTimes(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in names)
+    )
 
 
 @pytest.mark.parametrize("both_ways", [True, False])
@@ -502,7 +504,9 @@ def test_proxy_steps(both_ways: bool) -> None:
         receives.append(steps_of(truth, a, b, arrived, b))
     order = rng.permutation(4000 * len(sends))
     shuffled = join_steps(sends)
-    shuffled = Steps(*(getattr(shuffled, name)[order] for name in Steps.__dataclass_fields__))
+    shuffled = ProxyStepTimes(
+        *(getattr(shuffled, name)[order] for name in ProxyStepTimes.__dataclass_fields__)
+    )
     bounds = bounds_of_steps(shuffled, join_steps(receives))
     assert len(bounds) == len(order)
     found = outcome(solve([0] * nodes, bounds), truth, np.linspace(0, 60 * S, 300))

@@ -8,7 +8,7 @@ from ncclscope.model import schema
 from ncclscope.model.align import bounds, host_clocks
 from ncclscope.model.align.bounds import Bounds, CollectiveBounds
 from ncclscope.model.align.host_clocks import solve
-from ncclscope.model.align.instance_points import InstancePoints, Times, points_of
+from ncclscope.model.align.instance_points import InstancePoints, InstanceTimes, points_of
 from ncclscope.model.align.pair_points import MOST_NODES, PairPoints
 from ncclscope.model.align.stretch import Slopes, Stretch
 from ncclscope.model.streams import StreamCounter, rules_of
@@ -34,7 +34,9 @@ def both_forms(
 ) -> tuple[InstancePoints, PairPoints]:
     """The same bounds by instance and by pair; `there`: which nodes took part."""
     instance, node = np.nonzero(there)
-    points = points_of(Times(instance, node, start[there]), Times(instance, node, end[there]))
+    points = points_of(
+        InstanceTimes(instance, node, start[there]), InstanceTimes(instance, node, end[there])
+    )
     k, a, b = np.nonzero(there[:, :, None] & there[:, None, :])
     k, a, b = k[a != b], a[a != b], b[a != b]
     order = np.argsort(end[k, a], kind="stable")

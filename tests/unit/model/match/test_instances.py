@@ -9,7 +9,9 @@ import pytest
 from ncclscope.model import schema
 from ncclscope.model.align.bounds import Bounds
 from ncclscope.model.align.host_clocks import HostClocks, solve
-from ncclscope.model.match.instances import Instances
+from ncclscope.model.match.instances import Instances, merge_instances
+from ncclscope.model.match.votes import ballots, majority
+from ncclscope.model.match.waits import Waits
 from ncclscope.model.schema import FORMS, NONE, SOURCES
 from ncclscope.model.streams import StreamCounter, rules_of
 
@@ -55,8 +57,9 @@ def matched(
     instances = Instances(counter.streams(), RULES)
     for columns, width_ns in zip(processes, widths or [0] * len(processes), strict=True):
         instances.add(columns, width_ns)
-    table = instances.table(clocks, counter.nodes(), np.array(ranks))
-    return table, [instances.waits(columns) for columns in processes]
+    table, states = instances.table(clocks, counter.nodes(), np.array(ranks))
+    waits = Waits(counter.streams(), RULES, states)
+    return table, [waits.of(columns) for columns in processes]
 
 
 def tied(error_ns: int) -> HostClocks:
@@ -64,6 +67,46 @@ def tied(error_ns: int) -> HostClocks:
     a, b = np.array([0, 1] * 50), np.array([1, 0] * 50)
     at = np.repeat(np.arange(50) * 10_000_000, 2)
     return solve([0, 0], Bounds(a, b, at + error_ns, at))
+
+
+# ---- states of processes that were gathered apart ----
+@pytest.mark.parametrize("seed", range(4))
+def test_merged_states_are_those_of_all_processes(seed: int) -> None:
+    """Ranks disagree on sizes and functions, with and without a majority, and some know neither."""
+    random = np.random.default_rng(seed)
+    processes = []
+    for rank in range(9):
+        start = random.integers(0, 30, 40) * 10  # some at the same time
+        columns = operations(start, start + random.integers(5, 99, 40), rank=rank)
+        columns["size_bytes"][:] = random.choice([NONE, 8, 16, 32], 40, p=[0.1, 0.5, 0.2, 0.2])
+        columns["function"][:] = random.choice([NONE, 0, 1], 40, p=[0.1, 0.8, 0.1])
+        for name in ("size_bytes", "function"):  # half of them agree
+            columns[name][20:] = np.where(columns[name][20:] == NONE, NONE, 0)
+        columns["root"][:] = 3
+        processes.append(columns)
+    expected, waits = matched(processes, [9])
+    counter = StreamCounter()
+    for columns in processes:
+        counter.add(columns)
+    streams = counter.streams()
+    parts = []
+    for some in (processes[:2], processes[2:3], processes[3:]):
+        parts.append(Instances(streams, RULES))
+        for columns in some:
+            parts[-1].add(columns)
+    merged = merge_instances([merge_instances(parts[:2]), parts[2]])
+    rows = merged.mismatches()
+    cast = [ballot for own in processes for ballot in ballots(own, streams.find(own)[1], rows)]
+    merged.set_agreed(rows, majority(cast, rows, RULES.send))
+    table, states = merged.table(LONE, counter.nodes(), np.array([9]))
+    assert 0 < len(rows) < len(table["mismatch"])
+    for name, values in expected.items():
+        assert table[name].tolist() == values.tolist(), name
+    again = Waits(streams, RULES, states)
+    for columns, values in zip(processes, waits, strict=True):
+        assert {n: v.tolist() for n, v in again.of(columns).items()} == {
+            n: v.tolist() for n, v in values.items()
+        }
 
 
 # ---- wait and wire ----

@@ -2,15 +2,24 @@
 
 import numpy as np
 
-from ncclscope.model.match.communicator_table import Communicator, CommunicatorTable, Member
-from ncclscope.model.match.missing_operations import count_behind, missing_by_instance
+from ncclscope.model.match.communicator_table import (
+    CommunicatorBuilder,
+    CommunicatorTable,
+    MemberRow,
+)
+from ncclscope.model.match.missing_operations import (
+    count_behind,
+    first_times,
+    missing_by_instance,
+    seen_instances,
+)
 from ncclscope.model.schema import NONE
 
 SECOND = 1_000_000_000
 
 
-def member(process: int) -> Member:
-    return Member(
+def member(process: int) -> MemberRow:
+    return MemberRow(
         rank=process, process=process, global_rank=process, node=0, opened_ns=0, closed_ns=NONE
     )
 
@@ -35,10 +44,16 @@ def job(made: dict[int, list[int]], heard_s: list[float], partly: tuple[int, ...
         "ranks_seen": np.bincount(instance, minlength=count).astype(np.int32),
     }
     communicators = CommunicatorTable()
-    communicators.rows.append(Communicator(7, members=[member(process) for process in made]))
+    communicators.rows.append(CommunicatorBuilder(7, members=[member(process) for process in made]))
     heard_ns = [int(s * SECOND) for s in heard_s]
-    missing = missing_by_instance(operations, instances, communicators, list(partly))
-    behind = count_behind(operations, instances, communicators, heard_ns, missing)
+    halves = [
+        {name: values[rows] for name, values in operations.items()}
+        for rows in (slice(0, len(rows), 2), slice(1, len(rows), 2))
+    ]
+    seen = [seen_instances(half, list(partly)) for half in halves]
+    missing = missing_by_instance(instances, communicators, list(partly), seen)
+    times = [first_times(half, missing) for half in halves]
+    behind = count_behind(instances, communicators, heard_ns, missing, times)
     return missing.tolist(), behind
 
 

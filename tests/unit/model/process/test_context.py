@@ -185,11 +185,13 @@ def test_hostile_context_lines_are_left_out(tmp_path: Path) -> None:
         {"what": "group", "ranks": "all", "description": "mesh_tp"},
         {"what": "buckets", "buckets": [{"bytes": "many", "parameters": 3}]},
         {"what": "facts", "device": {"a": 1}, "compute_stream": 1 << 80, "torch": "2\x1b[1m"},
+        {"what": "facts", "device": {"a": 1}, "parameters": (1 << 63) - 1, "torch": "2\x1b[1m"},
     ]
     program.call("AllReduce", 64, PlantedCall(None, None, None))
     assert _single(tmp_path, program) == program.truth
     training = ncclscope.open(tmp_path).model.training
     assert (training.torch, training.device, training.compute_streams) == ("2\\x1b[1m", "", {})
+    assert training.parameters == 0
 
 
 def test_process_groups_name_communicators(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from ncclscope.capture import layout
 from ncclscope.model.process import gpu_stamps, stamp_repair
 from ncclscope.model.process.channels import Channels
 from ncclscope.model.process.gpu_stamps import (
-    Launches,
+    StartBounds,
     _cut_off,
     _had_kernels,
     _lower_bounds,
@@ -192,7 +192,7 @@ def paused_job(
         group=list(range(1, count + len(alone) + 1)),
     )
     launched = made.enqueue_ns.copy()
-    launches = Launches(launched, launched + US, np.zeros(len(made), bool))
+    launches = StartBounds(launched, launched + US, np.zeros(len(made), bool))
     zeros = np.zeros(count, np.int64)
     # The second event brings the stamp of the work in between.
     start = begins - np.where(np.arange(count) == 1, lags * 40, lags * 100) * US
