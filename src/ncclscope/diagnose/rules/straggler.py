@@ -66,6 +66,9 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
         share = share_of[delays.rank]
         cost = _cost(context, prediction, share, "it", _alone(causes, (delays.rank,)))
         last_share = causes.last_ns[place] / context.run.span_ns
+        if context.what_if is not None and context.what_if.why_not:
+            # A replay of a sample says nothing about the cost: the delays themselves count.
+            last_share = delays.times * delays.typical_ns / context.run.span_ns
         findings.append(_rank_finding(context, delays, cost, (share, last_share)))
     return findings
 
