@@ -1,7 +1,6 @@
 """Directories and files that only their owner can read, as captures are."""
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +21,8 @@ def new_private_file(path: Path) -> Iterator[BinaryIO]:
     """A file to be written, which takes the place of `path` once it is complete. A link that
     another user put there is replaced; nothing is written through it.
     """
-    new = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
+    # os.urandom, not secrets: `run` imports this, and that would bring hashlib and random along.
+    new = path.with_name(f"{path.name}.{os.urandom(8).hex()}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(new, flags, 0o600), "wb") as file:

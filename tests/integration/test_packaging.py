@@ -95,13 +95,13 @@ def test_the_demo_installs_what_it_needs_and_tests_add_to_that(tmp_path: Path) -
     assert (
         installed("test")
         == installed("lint")
-        == ["-e .", "--group test --group lint", "--group torch"]
+        == ["-e .", "--group test --group lint", "--group torch", "--group helm"]
     )
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     for stamp in ("bin/python", "package"):
         (tmp_path / "venv" / stamp).touch()
     assert installed("demo") == []
-    assert installed("test") == ["--group test --group lint", "--group torch"]
+    assert installed("test") == ["--group test --group lint", "--group torch", "--group helm"]
     (tmp_path / "venv" / "installed").touch()
     assert installed("demo") == installed("test") == []
 

@@ -59,6 +59,7 @@ REAL_TIME = {
     "integration/cli/test_run.py::test_commands_of_the_demo": "a verdict on a job in real time",
     "integration/cli/test_stacks.py": "asks a running job",
     "integration/cli/test_status.py": "asks a running job",
+    "integration/diagnose/test_diagnose.py::test_simulated_jobs": "their times are the machine's",
     "integration/diagnose/test_hang_verdicts.py": "ranks wait for seconds",
     "integration/diagnose/test_known_hangs.py": "ranks wait for seconds",
     "integration/docs/test_guides.py": "verdicts on jobs in real time",

@@ -20,6 +20,7 @@ from ncclscope.diagnose.rules import (
     large_messages,
     link_peak,
     mismatch,
+    pauses,
     sampled_straggler,
     slow_link,
     straggler,
@@ -60,6 +61,7 @@ def diagnose(
     families = (
         straggler,
         sampled_straggler,
+        pauses,
         training,
         slow_link,
         large_messages,

@@ -41,6 +41,7 @@ def _operation_of(model: Model, finding: Finding) -> int | None:
         comms = [row for row, name in names if name in finding.communicators]
         concerned &= np.isin(operations["communicator"], comms)
     of_ranks = concerned & np.isin(operations["global_rank"], finding.ranks)
+    among = of_ranks if of_ranks.any() else concerned
     instance = np.maximum(np.asarray(operations["instance"]), 0)
     known = np.asarray(operations["instance"]) != NONE
     if finding.family == "hang":
@@ -52,8 +53,7 @@ def _operation_of(model: Model, finding: Finding) -> int | None:
         last_rank = np.asarray(instances["last_communicator_rank"])[instance]
         last = last_rank == np.asarray(operations["rank"])
         skew = np.asarray(instances["skew_ns"])[instance]
-        return _largest(skew, of_ranks & known & last)
-    among = of_ranks if of_ranks.any() else concerned
+        return _largest(skew, among & known & last)
     return _largest(np.asarray(operations["duration_ns"]), among)
 
 

@@ -164,7 +164,8 @@ def test_every_panel_has_data_and_no_alert_fires(
         for expression in expressions:
             answered(url, expression)
         for record in rules.records(QUICK):
-            assert value(url, record.name), record.name
+            if record.name != "ncclscope:rank_p2p_excess:rate":  # nothing is sent in this job
+                assert value(url, record.name), record.name
         # The same number twice: bytes by the recorder's counts, and by Prometheus' own sum.
         (recorded,) = value(url, 'sum(ncclscope_bytes_total{function="AllGather"})')
         (counted,) = value(url, 'sum(ncclscope_operations_total{function="AllGather"})')

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ncclscope.model import build
+from ncclscope.model import build, join_processes
 from ncclscope.model.align.host_clocks import HostClocks
 from ncclscope.model.model import Model
 from tests.support.player import FOLDERS, TRANSCRIPTS, read_transcript, transcript_files
@@ -23,8 +23,10 @@ Solved = Callable[[Path], tuple[Model, HostClocks]]
 def solved(monkeypatch: pytest.MonkeyPatch) -> Solved:
     """Builds a capture's model and returns the clocks that it found, too."""
     found: list[HostClocks] = []
-    solve = build.solve
-    monkeypatch.setattr(build, "solve", lambda *a, **k: found.append(solve(*a, **k)) or found[-1])
+    solve = join_processes.solve
+    monkeypatch.setattr(
+        join_processes, "solve", lambda *a, **k: found.append(solve(*a, **k)) or found[-1]
+    )
 
     def both(capture: Path) -> tuple[Model, HostClocks]:
         return build.open_model(capture), found[-1]

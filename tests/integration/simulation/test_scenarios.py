@@ -17,7 +17,7 @@ import pytest
 import ncclscope
 from ncclscope.api import Capture
 from ncclscope.cli import main
-from ncclscope.model import build
+from ncclscope.model import join_processes
 from ncclscope.model.align.host_clocks import HostClocks
 from ncclscope.simulation.nccl import SimulatedNccl
 from ncclscope.simulation.rank import ID_VARIABLE, PROGRESS_VARIABLE, SCENARIO_VARIABLE
@@ -252,8 +252,10 @@ def test_communicators_of_a_training_job(make: Make) -> None:
 def test_clocks_of_fake_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Offset and drift of a host are found again within the error bar, whatever GPU timers say."""
     clocks: list[HostClocks] = []
-    solve = build.solve
-    monkeypatch.setattr(build, "solve", lambda *a, **k: clocks.append(solve(*a, **k)) or clocks[-1])
+    solve = join_processes.solve
+    monkeypatch.setattr(
+        join_processes, "solve", lambda *a, **k: clocks.append(solve(*a, **k)) or clocks[-1]
+    )
     offset_ns, drift = 2_500_000_000, 50e-6
     hosts = replace(
         BASE,

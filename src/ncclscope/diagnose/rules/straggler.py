@@ -1,45 +1,46 @@
 """Ranks and hosts that others wait for: how late they are, by what, and what that costs."""
 
-from dataclasses import replace
 from shlex import quote
 
 import numpy as np
 
 from ncclscope.analysis.training_losses import phase_excess
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
-from ncclscope.analysis.waiting.pauses import Pauses
 from ncclscope.analysis.waiting.root_causes import Delays, RootCauses
-from ncclscope.analysis.waiting.what_if import Prediction
-from ncclscope.diagnose.finding import CRITICAL, INFO, WARNING, Evidence, Finding
+from ncclscope.diagnose.finding import INFO, Evidence, Finding
+from ncclscope.diagnose.late_ranks import (
+    ADVICE,
+    CAUSES,
+    IDLE,
+    KINDS,
+    cost_in_words,
+    late_by_sample,
+    severity,
+)
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent, plural, ranks_in_words
 
-_GRAVE_SHARE = 0.25
 _LEAST_SHARE = 0.015  # of the run
 _MUCH_WAITING = 0.1  # of the run, on the average rank
-_PROBLEM_SHARE = 0.04  # of the run: delays that cost less are worth a remark
-# A host stops a process for some milliseconds now and then: a healthy job of two H200 ranks has a
-# pause of 3.8 ms in its 114 ms.
-_SHORT_PAUSE_NS = 10_000_000
 _PHASE_SHARE = 0.02  # of a step: a phase that takes so much longer is named
 _LATER = 0.15  # of the run: delays that begin, or end, so far from its ends are not always there
-_IDLE = "it sends to all others, and may have had nothing to send"
 _MANY = 4  # ranks that are late alike are named in one finding
 _MOST_NAMED = 3
 
 
 def find(context: RuleContext) -> list[Finding]:
-    """Stragglers, hosts before ranks; else pauses, or waiting for nobody in particular."""
+    """Stragglers, hosts before ranks; or waiting for nobody in particular, where no rank paused
+    either.
+    """
     account = context.account
     if account is None:
         return []
     causes = context.root_causes
     late = _stragglers(context, causes) if causes is not None and causes.ranks else []
-    # What they cost is estimated from the sample: sampled_straggler.py.
-    sampled = {delays.rank for delays in context.sampled_delays}
+    sampled = {delays.rank for delays in late_by_sample(context)}  # sampled_straggler.py has them
     late = [finding for finding in late if not sampled.issuperset(finding.ranks)]
-    late += _pauses(context)
-    return (late or _nobody_in_particular(context, account)) + _standstills(context)
+    explained = late or sampled or context.pauses
+    return late if explained else _nobody_in_particular(context, account)
 
 
 def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
@@ -64,7 +65,7 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
             continue  # found behind others, and not worth a sentence
         prediction = causes.prediction if alone else None
         share = share_of[delays.rank]
-        cost = _cost(context, prediction, share, "it", _alone(causes, (delays.rank,)))
+        cost = cost_in_words(context, prediction, share, "it", _alone(causes, (delays.rank,)))
         last_share = causes.last_ns[place] / context.run.span_ns
         if context.what_if is not None and context.what_if.why_not:
             # A replay of a sample says nothing about the cost: the delays themselves count.
@@ -98,69 +99,16 @@ def _late_hosts(context: RuleContext, late: set[int]) -> dict[int, list[int]]:
     }
 
 
-def _severity(context: RuleContext, share: float, last_share: float = 0.0) -> str:
-    """`last_share`: what is gained after all other causes were mended. A rank that hides behind
-    another one costs little until then.
-    """
-    judged_ns = context.waiting.judged_ns if context.waiting is not None else 0
-    scale = max(context.run.span_ns / max(judged_ns, 1), 1.0) if judged_ns else 1.0
-    if max(share, last_share) * scale < _PROBLEM_SHARE:
-        return INFO
-    return CRITICAL if share * scale >= _GRAVE_SHARE else WARNING
-
-
 # ---- sentences ----
-# Kinds of edges as users know them.
-_KINDS = {
-    "host after sync": "compute",
-    "host": "compute",
-    "launch": "launch",
-    "gpu": "gpu",
-}
-_CAUSES = {
-    "compute": "it comes late to the call: its compute or its host code takes longer",
-    "launch": "it calls in time, and its host is slow to launch the kernel",
-    "gpu": "its GPU takes longer from one operation to the next",
-}
 _HOST_CAUSES = {
     "compute": "its ranks come late to their calls",
     "launch": "its ranks call in time, and are slow to launch",
     "gpu": "its GPUs take longer from one operation to the next",
 }
-_ADVICE = {
-    "compute": "look at this rank's share of work, its data loader, its GPU clocks and thermals",
-    "launch": "look for a busy or throttled CPU on its host, wrong CPU affinity, other processes",
-    "gpu": "compare its share of work, GPU clocks, thermals and kernel times with another rank's",
-}
 
 
 def _kind(delays: Delays) -> str:
-    return _KINDS.get(delays.kind, "compute")
-
-
-def _cost(
-    context: RuleContext, prediction: Prediction | None, share: float, who: str, alone: str = ""
-) -> str:
-    """What delays cost: a prediction, or a share of the run where others cost time as well.
-    `alone`: what it gains if nothing else is mended.
-    """
-    if context.what_if is not None and context.what_if.why_not:
-        return f"{context.what_if.why_not}, and what that costs cannot be told from them"
-    if prediction is None:
-        return f"waiting for {who} costs {percent(share)} of the run{alone}"
-    return f"without that {_instead(prediction)}"
-
-
-def _instead(prediction: Prediction) -> str:
-    """What the run takes without it: "the run would take 5.49 s instead of 6.44 s"."""
-    text = (
-        f"the run would take {duration(prediction.run_then_ns)} instead of "
-        f"{duration(prediction.run_now_ns)}"
-    )
-    now, then = prediction.step_now_ns, prediction.step_then_ns
-    if now is not None and then is not None:
-        text += f", a step {duration(then)} instead of {duration(now)}"
-    return text
+    return KINDS.get(delays.kind, "compute")
 
 
 def _before(context: RuleContext, delays: Delays) -> str:
@@ -171,9 +119,9 @@ def _before(context: RuleContext, delays: Delays) -> str:
 
 def _excess_evidence(delays: Delays) -> Evidence:
     """By which part of its own time a rank is late."""
-    parts = dict.fromkeys(_ADVICE, 0)
+    parts = dict.fromkeys(ADVICE, 0)
     for kind, ns in delays.kinds_ns.items():
-        parts[_KINDS[kind]] += ns
+        parts[KINDS[kind]] += ns
     listed = ", ".join(f"{name} {duration(ns)}" for name, ns in parts.items() if ns)
     facts = {f"{part}_us": round(ns / 1e3, 3) for part, ns in parts.items()}
     return Evidence(f"longer than usual at the same place of a step: {listed}", facts)
@@ -247,16 +195,15 @@ def _rank_finding(
     host = context.run.host_of.get(rank, "")
     name = context.run.model.communicator_names[delays.before[1]]
     phase, phase_evidence = _phase(context, rank)
-    severity = _severity(context, share, last_share)
     if delays.as_idle_root:
-        severity, cost = INFO, f"{_IDLE}; {cost}"
+        cost = f"{IDLE}; {cost}"
     return Finding(
         "straggler",
-        severity,
+        INFO if delays.as_idle_root else severity(context, share, last_share),
         f"rank {rank}{context.where(rank)} is late {delays.times:,} times"
         f"{_when(context, [delays])}, typically by "
         f"{duration(delays.typical_ns)}, mostly to {_before(context, delays)}{phase}; {cost}",
-        f"{_CAUSES[kind]}: {_ADVICE[kind]}",
+        f"{CAUSES[kind]}: {ADVICE[kind]}",
         kind=kind,
         ranks=(rank,),
         hosts=(host,) if host else (),
@@ -293,10 +240,10 @@ def _host_finding(
     typical = float(np.median([delays.typical_ns for delays in late]))
     only = len(causes.ranks) == len(ranks) and not causes.communicators
     together = causes.prediction if only else None
-    cost = _cost(context, together, share, "them", _alone(causes, ranks))
+    cost = cost_in_words(context, together, share, "them", _alone(causes, ranks))
     return Finding(
         "straggler",
-        _severity(context, share),
+        severity(context, share),
         f"all {len(ranks)} ranks of {host} are late{_when(context, late)}, typically by "
         f"{duration(typical)}; {cost}",
         "something of the whole host is slow: look at its power, thermals, CPU and storage; "
@@ -327,10 +274,10 @@ def _many_finding(
     hosts = tuple(sorted({context.run.host_of[r] for r in ranks if r in context.run.host_of}))
     return Finding(
         "straggler",
-        _severity(context, share),
+        severity(context, share),
         f"{ranks_in_words(ranks)} are late, typically by {duration(typical)}; "
-        f"{_cost(context, causes.prediction, share, 'them')}",
-        f"look for what these ranks have in common; {_ADVICE[kind]}",
+        f"{cost_in_words(context, causes.prediction, share, 'them')}",
+        f"look for what these ranks have in common; {ADVICE[kind]}",
         kind=kind,
         ranks=ranks,
         hosts=hosts,
@@ -362,79 +309,6 @@ def _share(context: RuleContext, account: WaitingAccount) -> float:
     ranks = max(len(account.ranks), 1)
     waited = (account.total_ns - account.start_up_ns) / ranks
     return min(waited / context.run.span_ns, 1.0)
-
-
-def _pauses(context: RuleContext) -> list[Finding]:
-    """Ranks that paused now and then: when, for how long, and what that costs."""
-    return [_pause_finding(context, pauses) for pauses in context.pauses[:_MOST_NAMED]]
-
-
-def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
-    rank, times, prediction = pauses.rank, len(pauses.events), pauses.prediction
-    share = prediction.gained_share
-    at_s = context.at(int(pauses.at_ns[0]))
-    longest = duration(float(pauses.length_ns.max()))
-    often = f"once, at {at_s} s, for {longest}"
-    if times > 1:
-        often = f"{times:,} times from {at_s} s on, for up to {longest}"
-    is_problem = int(pauses.length_ns.max()) >= _SHORT_PAUSE_NS and not pauses.as_idle_root
-    idle = f"{_IDLE}; " if pauses.as_idle_root else ""
-    return Finding(
-        "straggler",
-        _severity(context, share) if is_problem else INFO,
-        f"rank {rank}{context.where(rank)} paused {often}, and others waited for it; {idle}"
-        f"{_cost(context, replace(prediction, step_now_ns=None), share, 'it')}",
-        "look for what only this rank does then: a checkpoint, an evaluation, logging, a data "
-        "loader that refills",
-        kind="pause",
-        ranks=(rank,),
-        evidence=(
-            Evidence(
-                "far longer than usual at the same place of a step, and no habit",
-                {
-                    "times": times,
-                    "longest_us": round(float(pauses.length_ns.max()) / 1e3, 3),
-                    "sum_us": round(float(pauses.length_ns.sum()) / 1e3, 3),
-                },
-                f"ncclscope report {context.path} --since {at_s} --by rank",
-            ),
-        ),
-        confidence=0.85,
-        lost_share=min(share, 1.0),
-    )
-
-
-def _standstills(context: RuleContext) -> list[Finding]:
-    """Times in which all ranks paused: who was the last of them is chance."""
-    standstills = context.standstills
-    if standstills is None:
-        return []
-    times, total_ns = len(standstills.length_ns), int(standstills.length_ns.sum())
-    share = min(total_ns / context.run.span_ns, 1.0)
-    at_s, longest = context.at(int(standstills.at_ns[0])), int(standstills.length_ns.max())
-    often = f"once, at {at_s} s, for {duration(longest)}"
-    if times > 1:
-        often = f"{times:,} times from {at_s} s on, for up to {duration(longest)}"
-    return [
-        Finding(
-            "straggler",
-            INFO,
-            f"all ranks paused together {often}: {percent(share)} of the run, and no rank is to "
-            "blame",
-            "look for what all ranks do then: a checkpoint, data loaders that start again; or for "
-            "what stops the whole job: a scheduler that suspends it, a file system that hangs",
-            kind="all ranks",
-            evidence=(
-                Evidence(
-                    "most ranks were about as late at the same time",
-                    {"times": times, "longest_us": round(longest / 1e3, 3)},
-                    f"ncclscope report {context.path} --since {at_s} --by rank",
-                ),
-            ),
-            confidence=0.8,
-            lost_share=share,
-        )
-    ]
 
 
 def _nobody_in_particular(context: RuleContext, account: WaitingAccount) -> list[Finding]:

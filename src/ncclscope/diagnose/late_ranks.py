@@ -1,0 +1,72 @@
+"""What rules say about ranks that others wait for: how grave it is, what it costs, what to do."""
+
+from ncclscope.analysis.waiting.sampled_delays import SampledDelays
+from ncclscope.analysis.waiting.what_if import Prediction
+from ncclscope.diagnose.finding import CRITICAL, INFO, WARNING
+from ncclscope.diagnose.rule_context import RuleContext
+from ncclscope.humanize import duration, percent
+
+_GRAVE_SHARE = 0.25
+_PROBLEM_SHARE = 0.04  # of the run: delays that cost less are worth a remark
+IDLE = "it sends to all others, and may have had nothing to send"
+
+# Kinds of edges as users know them.
+KINDS = {
+    "host after sync": "compute",
+    "host": "compute",
+    "launch": "launch",
+    "gpu": "gpu",
+}
+CAUSES = {
+    "compute": "it comes late to the call: its compute or its host code takes longer",
+    "launch": "it calls in time, and its host is slow to launch the kernel",
+    "gpu": "its GPU takes longer from one operation to the next",
+}
+ADVICE = {
+    "compute": "look at this rank's share of work, its data loader, its GPU clocks and thermals",
+    "launch": "look for a busy or throttled CPU on its host, wrong CPU affinity, other processes",
+    "gpu": "compare its share of work, GPU clocks, thermals and kernel times with another rank's",
+}
+
+
+def late_by_sample(context: RuleContext) -> list[SampledDelays]:
+    """Ranks whose delays are a problem by a sample of operations. Predictions know of the timed
+    operations alone, so what these ranks cost is an estimate.
+    """
+    return [delays for delays in context.sampled_delays if delays.share >= _PROBLEM_SHARE]
+
+
+def severity(context: RuleContext, share: float, last_share: float = 0.0) -> str:
+    """`last_share`: what is gained after all other causes were mended. A rank that hides behind
+    another one costs little until then.
+    """
+    judged_ns = context.waiting.judged_ns if context.waiting is not None else 0
+    scale = max(context.run.span_ns / max(judged_ns, 1), 1.0) if judged_ns else 1.0
+    if max(share, last_share) * scale < _PROBLEM_SHARE:
+        return INFO
+    return CRITICAL if share * scale >= _GRAVE_SHARE else WARNING
+
+
+def cost_in_words(
+    context: RuleContext, prediction: Prediction | None, share: float, who: str, alone: str = ""
+) -> str:
+    """What delays cost: a prediction, or a share of the run where others cost time as well.
+    `alone`: what it gains if nothing else is mended.
+    """
+    if context.what_if is not None and context.what_if.why_not:
+        return f"{context.what_if.why_not}, and what that costs cannot be told from them"
+    if prediction is None:
+        return f"waiting for {who} costs {percent(share)} of the run{alone}"
+    return f"without that {_instead(prediction)}"
+
+
+def _instead(prediction: Prediction) -> str:
+    """What the run takes without it: "the run would take 5.49 s instead of 6.44 s"."""
+    text = (
+        f"the run would take {duration(prediction.run_then_ns)} instead of "
+        f"{duration(prediction.run_now_ns)}"
+    )
+    now, then = prediction.step_now_ns, prediction.step_then_ns
+    if now is not None and then is not None:
+        text += f", a step {duration(then)} instead of {duration(now)}"
+    return text

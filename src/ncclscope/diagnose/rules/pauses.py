@@ -1,0 +1,88 @@
+"""Ranks that paused now and then, and times in which all ranks did: what that costs."""
+
+from dataclasses import replace
+
+from ncclscope.analysis.waiting.pauses import Pauses
+from ncclscope.diagnose.finding import INFO, Evidence, Finding
+from ncclscope.diagnose.late_ranks import IDLE, cost_in_words, severity
+from ncclscope.diagnose.rule_context import RuleContext
+from ncclscope.humanize import duration, percent
+
+# A host stops a process for some milliseconds now and then: a healthy job of two H200 ranks has a
+# pause of 3.8 ms in its 114 ms.
+_SHORT_PAUSE_NS = 10_000_000
+_MOST_NAMED = 3
+
+
+def find(context: RuleContext) -> list[Finding]:
+    """Ranks that paused, then pauses of all ranks together."""
+    alone = [_pause_finding(context, pauses) for pauses in context.pauses[:_MOST_NAMED]]
+    return alone + _standstills(context)
+
+
+def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
+    rank, times, prediction = pauses.rank, len(pauses.events), pauses.prediction
+    share = prediction.gained_share
+    at_s = context.at(int(pauses.at_ns[0]))
+    longest = duration(float(pauses.length_ns.max()))
+    often = f"once, at {at_s} s, for {longest}"
+    if times > 1:
+        often = f"{times:,} times from {at_s} s on, for up to {longest}"
+    is_problem = int(pauses.length_ns.max()) >= _SHORT_PAUSE_NS and not pauses.as_idle_root
+    idle = f"{IDLE}; " if pauses.as_idle_root else ""
+    return Finding(
+        "straggler",
+        severity(context, share) if is_problem else INFO,
+        f"rank {rank}{context.where(rank)} paused {often}, and others waited for it; {idle}"
+        f"{cost_in_words(context, replace(prediction, step_now_ns=None), share, 'it')}",
+        "look for what only this rank does then: a checkpoint, an evaluation, logging, a data "
+        "loader that refills",
+        kind="pause",
+        ranks=(rank,),
+        evidence=(
+            Evidence(
+                "far longer than usual at the same place of a step, and no habit",
+                {
+                    "times": times,
+                    "longest_us": round(float(pauses.length_ns.max()) / 1e3, 3),
+                    "sum_us": round(float(pauses.length_ns.sum()) / 1e3, 3),
+                },
+                f"ncclscope report {context.path} --since {at_s} --by rank",
+            ),
+        ),
+        confidence=0.85,
+        lost_share=min(share, 1.0),
+    )
+
+
+def _standstills(context: RuleContext) -> list[Finding]:
+    """Times in which all ranks paused: who was the last of them is chance."""
+    standstills = context.standstills
+    if standstills is None:
+        return []
+    times, total_ns = len(standstills.length_ns), int(standstills.length_ns.sum())
+    share = min(total_ns / context.run.span_ns, 1.0)
+    at_s, longest = context.at(int(standstills.at_ns[0])), int(standstills.length_ns.max())
+    often = f"once, at {at_s} s, for {duration(longest)}"
+    if times > 1:
+        often = f"{times:,} times from {at_s} s on, for up to {duration(longest)}"
+    return [
+        Finding(
+            "straggler",
+            INFO,
+            f"all ranks paused together {often}: {percent(share)} of the run, and no rank is to "
+            "blame",
+            "look for what all ranks do then: a checkpoint, data loaders that start again; or for "
+            "what stops the whole job: a scheduler that suspends it, a file system that hangs",
+            kind="all ranks",
+            evidence=(
+                Evidence(
+                    "most ranks were about as late at the same time",
+                    {"times": times, "longest_us": round(longest / 1e3, 3)},
+                    f"ncclscope report {context.path} --since {at_s} --by rank",
+                ),
+            ),
+            confidence=0.8,
+            lost_share=share,
+        )
+    ]
