@@ -4,9 +4,9 @@ Where one call of 64 is timed, one delay of 64 is seen. The account of waiting h
 which are a small share of the run, and predictions know of no others. Each stands for those of the
 calls that were not chosen.
 
-Example: of 2,400 AllReduces a rank timed 38. Rank 2 was 8 ms late to 36 of them, so rank 0 waited
-0.29 s for it in 17 s. The first 8 calls of a size are always timed and stand for themselves, the
-other 30 for 2,392: rank 0 waited about 80 times as long as was seen, and not 2 % of the run.
+Example: a rank timed 37 of 2,400 AllReduces. Rank 2 was about 8 ms late to 36 of them, and rank 0
+waited 91 ms for it in them: 0.5 % of a run of 17 s. Each timed call stands for 65, so rank 0 waited
+about 5.9 s for rank 2 in all calls: 35 % of the run.
 """
 
 from dataclasses import dataclass
