@@ -23,7 +23,7 @@ TITLES = {
     "calls": "Two ranks of two hosts, 1 KiB and 32 MiB",
     "near": "Two ranks of one host, 1 KiB and 32 MiB",
     "near-large": "Two ranks of one host, 1 GiB",
-    "near-four": "Four ranks of one host, 1 KiB and 32 MiB",
+    "near-four": "Four ranks of one host, 1 KiB",
     "large": "Two ranks of two hosts, 1 GiB",
     "four": "Four ranks of four hosts, 1 KiB",
     "kill": "Ranks that end by SIGKILL",
