@@ -194,7 +194,10 @@ def _counter_records(model: Model, process: int, rank: int) -> Iterator[Records]
     excess_ns = max(model.processes[process].event_excess_ns, 0)
     for function, size in sorted(keys):
         count = int(counters["calls"][_rows_of(counters, counted, function, size)].sum())
-        source, times = _sampled_times(model, _rows_of(counters, works, function, size), excess_ns)
+        # NCCL 2.29.2 and later report a Broadcast as a call alone: its times are the call's.
+        timed = _rows_of(counters, works, function, size)
+        timed = timed if len(timed) else _rows_of(counters, calls, function, size)
+        source, times = _sampled_times(model, timed, excess_ns)
         name = words["function"][function]
         yield Records(
             rank, name, size, count, tuple(times), timed=len(times), sampled=True, source=source
