@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ncclscope.analysis.selection import DEFAULT_BY
+from ncclscope.analysis.summary_from_counters import summarize
 from ncclscope.bench.profilers.comparison import ProfilerComparison, compare
 from ncclscope.bench.profilers.comparison_files import (
     ComparisonRun,
@@ -177,6 +179,10 @@ def test_what_cannot_be_compared(
 def test_a_broadcast_that_nccl_reports_as_a_call_alone_has_times(tmp_path: Path) -> None:
     """NCCL 2.29.2 and later: profile mode times it around its group."""
     run_sampled(tmp_path / "c", "broadcast:72", release="2.30")
-    records = list(model_records(open_model(tmp_path / "c"), RankFinder(())))
+    model = open_model(tmp_path / "c")
+    records = list(model_records(model, RankFinder(())))
     assert [(own.function, own.count, own.timed) for own in records] == [("Broadcast", 72, 9)] * 2
     assert {own.source for own in records} == {"gpu-event"}
+    sample = summarize(model, None, None, DEFAULT_BY).total.sample
+    assert sample
+    assert sum(own.estimated_ns for own in records) == pytest.approx(sample.total_ns.value, abs=2)
