@@ -9,17 +9,23 @@ from typing import Any
 
 import pytest
 
-from tests.support.marks import REAL_TIME, SLOW, reason
+from tests.support.marks import MEASURING, SLOW, WAITING, reason
 from tests.support.private_shm import use_private_shm
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks slow tests and tests in real time."""
+    """Marks slow tests and tests in real time. Slow files go first: what runs last must be short,
+    or one worker ends long after the others.
+    """
     for item in items:
         if why := reason(SLOW, item.nodeid):
             item.add_marker(pytest.mark.slow(why))
-        if why := reason(REAL_TIME, item.nodeid):
-            item.add_marker(pytest.mark.realtime(why))
+        if why := reason(MEASURING, item.nodeid):
+            item.add_marker(pytest.mark.measuring(why))
+        if why := reason(WAITING, item.nodeid):
+            item.add_marker(pytest.mark.waiting(why))
+    slow_files = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow_files)
 
 
 def pytest_configure() -> None:
