@@ -299,7 +299,7 @@ def main() -> None:
 
 
 def soak_together(minutes: float) -> None:
-    """All plans at the same time, for so many minutes."""
+    """All plans at the same time, for some minutes."""
     plans = [replace(plan, minutes=minutes) for plan in PLANS]
     with scratch() as directory, ThreadPoolExecutor() as pool:
         soaks = list(pool.map(lambda plan: soak(plan, directory / plan.mode), plans))
