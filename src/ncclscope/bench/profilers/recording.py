@@ -34,10 +34,10 @@ class Records:
 
     rank: int
     function: str
-    size_bytes: int  # as nccl-tests count them; -1: not told
+    size_bytes: int  # as nccl-tests count them; -1: unknown
     count: int
     durations_ns: tuple[int, ...] = ()  # -1: no time; empty: no single times
-    sequences: tuple[int, ...] = ()  # NCCL's numbers; empty: not told
+    sequences: tuple[int, ...] = ()  # NCCL's numbers; empty: unknown
     timed: int = 0  # how many have a time
     sampled: bool = False  # times of some calls, nobody knows of which
     source: str = ""  # of most times, as the model names it
