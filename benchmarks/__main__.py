@@ -26,6 +26,7 @@ from benchmarks import (
     serving,
     slurm,
     soak,
+    sql_engines,
     stalls,
     start_and_exit,
     straggler_alert,
@@ -64,6 +65,7 @@ ALL = {
     "mutations": mutations,
     "reader_faults": reader_faults,
     "server_faults": server_faults,
+    "sql_engines": sql_engines,  # needs Java
     "slurm": slurm,  # last: it needs root and Slurm
 }
 
