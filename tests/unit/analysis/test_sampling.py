@@ -17,7 +17,7 @@ from ncclscope.analysis.sampling import (
 )
 from tests.support.sampled_keys import SampledKey, totals_of_keys
 
-FIRSTS, BLOCK, SMALL_BLOCK = 8, 64, 256  # as in native/src/sampling.h
+FIRSTS, BLOCK, SMALL_BLOCK = 8, 64, 256  # as in native/src/sampling.h: in profile mode
 
 
 def strata(
