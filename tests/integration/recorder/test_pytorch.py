@@ -238,6 +238,51 @@ def test_level_modules_marks_blocks_forward_and_backward(tmp_path: Path) -> None
     assert rows.fetchall() == [(name, mark, 3) for name in names for mark in (0, 1)]
 
 
+# The number of elements of a call says what it is: 64 * (layer + 1), and one more in backward.
+_SIZED = """
+begin("simulated")
+class BothWays(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, layer):
+        ctx.layer = layer
+        dist.all_reduce(torch.ones(64 * (layer + 1)))
+        return x.clone()
+    @staticmethod
+    def backward(ctx, gradient):
+        dist.all_reduce(torch.ones(64 * (ctx.layer + 1) + 1))
+        return gradient, None
+
+class SizedBlock(Block):
+    def __init__(self, layer):
+        super().__init__(32)
+        self.layer = layer
+    def forward(self, x):
+        return BothWays.apply(super().forward(x), self.layer)
+
+model = nn.Sequential(*(SizedBlock(layer) for layer in range(3)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(6):
+    model(torch.ones(4, 32)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_level_modules_names_calls_inside_modules_both_ways(tmp_path: Path) -> None:
+    """As tensor parallelism makes them."""
+    run_torch(tmp_path, _SIZED, record="modules")
+    rows = ncclscope.open(tmp_path / "capture").sql(
+        "select count, phase, module_name, count(*), count(distinct step) from operations "
+        "where step > 2 and \"function\" = 'AllReduce' group by all order by count"
+    )
+    expected = []
+    for layer in range(3):
+        for phase in ("forward", "backward"):
+            elements = 64 * (layer + 1) + (phase == "backward")
+            expected.append((elements, phase, str(layer), 6, 3))
+    assert rows.fetchall() == expected
+
+
 _TWO_LINES = (
     _BEGIN_RECORDING
     + """
