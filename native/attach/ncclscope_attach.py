@@ -438,7 +438,8 @@ def _compiled_autograd_is_on():
     for name in ("compiled_autograd_enabled", "in_compiled_autograd_region"):
         if getattr(compiled, name, False):
             return True
-    return False
+    config = sys.modules.get("torch._dynamo.config")
+    return bool(getattr(config, "compiled_autograd", False))
 
 
 def _attach_as_torch(recorder):
