@@ -92,8 +92,8 @@ class PredictionErrors:
         return int((classes[used] == classes[communicator]).sum()) < 2
 
     def _excess_of_ranks(self, ranks: tuple[int, ...], keep: Bools | None) -> float:
-        """What the changed rank with most of it has beyond the usual in all: the most that there is
-        to gain.
+        """What the changed rank with most of it has beyond the usual in all: the most that can be
+        gained.
         """
         waiting, kernels = self._waiting, self._waiting.kernels
         excess = waiting.excess_ns.reshape(-1, 3)[:, :2] * ~waiting.start_up[:, None]
