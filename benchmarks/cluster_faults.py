@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,14 +79,18 @@ def _sentence(command: "subprocess.Popen[str]", capture: Path) -> str:
     return errors.strip().splitlines()[-1].replace(str(capture), "CAPTURE")
 
 
-def _has(capture: Path, pattern: str) -> Callable[[], bool]:
-    return lambda: any(capture.glob(f".model-*/{pattern}"))
+def _wait_for(capture: Path, pattern: str, command: "subprocess.Popen[str]") -> None:
+    """Waits until the command has written a file of the model."""
+    eventually(
+        lambda: any(capture.glob(f".model-*/{pattern}")) or command.poll() is not None, _START_S
+    )
+    assert command.poll() is None, command.communicate()
 
 
 def _killed_command(capture: Path, folder: Path) -> tuple[str, Any]:
     with cluster(folder) as (on, _):
         command = _report(capture, on)
-        eventually(_has(capture, "process.n*"), _START_S)
+        _wait_for(capture, "process.n*", command)
         command.kill()
         command.communicate()
         assert not (capture / "model").exists()
@@ -97,7 +101,7 @@ def _killed_command(capture: Path, folder: Path) -> tuple[str, Any]:
 def _killed_scheduler(capture: Path, folder: Path) -> tuple[str, Any]:
     with cluster(folder) as (on, processes):
         command = _report(capture, on)
-        eventually(_has(capture, "process.n*"), _START_S)
+        _wait_for(capture, "process.n*", command)
         processes[0].kill()
         said = _sentence(command, capture).replace(str(folder), "")
     with cluster(folder) as (on, _):
@@ -107,7 +111,7 @@ def _killed_scheduler(capture: Path, folder: Path) -> tuple[str, Any]:
 def _killed_worker(capture: Path, folder: Path) -> tuple[str, Any]:
     with cluster(folder) as (on, processes):
         command = _report(capture, on)
-        eventually(_has(capture, "states.*"), _START_S)
+        _wait_for(capture, "states.*", command)
         os.kill(processes[1].pid, signal.SIGKILL)
         return "the other worker did its tasks", _answer(command, capture)
 
