@@ -50,7 +50,7 @@ docs: $(VENV)/bin/python  ## build the documentation site into build/site; broke
 
 release: $(VENV)/bin/python  ## build sdist and wheels, check them, try them in clean environments of each Python here
 	@$(BIN)/python -m pip install -q --group release
-	$(BIN)/python -m tools.release
+	$(BIN)/python -m tools.release $(RELEASE_OPTIONS)
 
 gpu: $(VENV)/installed  ## on a machine with an NVIDIA GPU: real NCCL, calls made against calls on record
 	$(BIN)/python -m tests.gpu

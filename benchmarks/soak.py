@@ -38,6 +38,7 @@ class Plan:
     minutes: float
     window_s: float  # the first after warm-up is compared with the last
     variables: dict[str, str]
+    events_per_s: int = EVENTS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,8 @@ def sample(pid: int, folder: Path, at_s: float) -> Sample:
 def options(plan: Plan) -> tuple[list[object], int]:
     """The load, and the collectives it makes."""
     generations = max(1, round(plan.minutes * 60 / GENERATION_S))
-    each = EVENTS_PER_S * GENERATION_S // THREADS // SHAPE.events(plan.mode)
-    rate = EVENTS_PER_S * SHAPE.callbacks(plan.mode) // SHAPE.events(plan.mode) // THREADS
+    each = plan.events_per_s * GENERATION_S // THREADS // SHAPE.events(plan.mode)
+    rate = plan.events_per_s * SHAPE.callbacks(plan.mode) // SHAPE.events(plan.mode) // THREADS
     words: list[object] = [*SHAPE.options(), "--threads", THREADS, "--comms", COMMUNICATORS]
     words += ["--generations", generations, "--collectives", each, "--rate", rate]
     return words, generations * each * THREADS
@@ -298,9 +299,9 @@ def main() -> None:
     publish_soaks("soak", soaks)
 
 
-def soak_together(minutes: float) -> None:
-    """All plans at the same time, for some minutes."""
-    plans = [replace(plan, minutes=minutes) for plan in PLANS]
+def soak_together(minutes: float, events_per_s: int) -> None:
+    """All plans at the same time."""
+    plans = [replace(plan, minutes=minutes, events_per_s=events_per_s) for plan in PLANS]
     with scratch() as directory, ThreadPoolExecutor() as pool:
         soaks = list(pool.map(lambda plan: soak(plan, directory / plan.mode), plans))
     publish_soaks("long-soak", soaks)
@@ -309,4 +310,6 @@ def soak_together(minutes: float) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Both modes at the same time.")
     parser.add_argument("--minutes", type=float, default=24 * 60.0)
-    soak_together(parser.parse_args().minutes)
+    parser.add_argument("--events-per-second", type=int, default=EVENTS_PER_S)
+    chosen = parser.parse_args()
+    soak_together(chosen.minutes, chosen.events_per_second)

@@ -3,15 +3,23 @@
 The tree is copied without what git ignores, and README's links are made absolute, because an index
 shows that page alone. Then: metadata (twine), glibc (auditwheel), and the wheel of this machine in
 a clean environment of every supported Python that is installed here.
+
+`--root DIR` names another Linux system below a directory, as debootstrap makes one; its Pythons are
+tried, too, in a chroot. That needs root. `--publish` writes the result into docs/measurements,
+`--no-build` takes what is in dist/.
 """
 
+import argparse
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.results import publish, table
 from tools import wheels
 from tools.addresses import setting
 
@@ -43,64 +51,156 @@ def copy_tree(directory: Path) -> None:
     readme.write_text(readme_for_index(readme.read_text(), f"v{version()}"))
 
 
-def interpreters() -> list[str]:
-    """The supported Pythons that are installed here, also pyenv's."""
-    names = [f"python3.{minor}" for minor in range(_OLDEST, _NEWEST + 1)]
-    versions = Path.home() / ".pyenv" / "versions"
-    found = []
-    for name in names:
-        path = shutil.which(name)
-        others = sorted(versions.glob(f"{name.removeprefix('python')}.*/bin/python3"))
-        candidates = [*([path] if path else []), *map(str, others)]
-        found += [candidate for candidate in candidates if _works(candidate)][:1]
-    return found
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python to try: of this machine, or below another root directory."""
 
+    minor: int
+    path: str
+    root: Path | None = None
 
-def _works(python: str) -> bool:
-    """Whether it starts: pyenv has shims for Pythons that are not chosen."""
-    done = subprocess.run([python, "-c", "import venv"], capture_output=True, check=False)
-    return done.returncode == 0
-
-
-def try_wheel(python: str, wheel: Path) -> str:
-    """Installs a wheel into a clean environment, records and reports a job, opens it in Python."""
-    with tempfile.TemporaryDirectory() as scratch:
-        environment = Path(scratch) / "venv"
-        subprocess.run([python, "-m", "venv", environment], check=True)
-        own = environment / "bin" / "python"
-        subprocess.run([own, "-m", "pip", "install", "-q", wheel], check=True)
-        subprocess.run([own, "-m", "pip", "check"], check=True, stdout=subprocess.DEVNULL)
-        for words in (["demo", "-o", "job"], ["diagnose", "job"], ["dashboards", "-o", "d"]):
-            subprocess.run(
-                [environment / "bin" / "ncclscope", *words],
-                cwd=scratch, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-        code = (
-            "import pathlib, platform, ncclscope\n"
-            "from ncclscope.documentation import page\n"
-            "assert pathlib.Path(page('verbs/run.md')).is_file()\n"
-            "assert ncclscope.open('job').diagnose().findings\n"
-            "print(platform.python_version())"
+    def command(self, words: list[str]) -> list[str]:
+        """Runs words where this Python lives; mounts of a chroot end with the command."""
+        if self.root is None:
+            return words
+        root = shlex.quote(str(self.root))
+        script = (
+            f"mount --rbind /dev {root}/dev && mount -t proc proc {root}/proc && "
+            f"exec chroot {root} {shlex.join(words)}"
         )
-        return subprocess.check_output([own, "-c", code], cwd=scratch, text=True).strip()
+        return ["unshare", "--mount", "sh", "-c", script]
 
 
-def main() -> None:
-    """Builds and checks everything; ends with an error at the first thing that is wrong."""
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A Python with which the wheel works."""
+
+    minor: int
+    version: str
+    glibc: str
+    packages: str  # numpy's and duckdb's versions
+
+
+def interpreters(roots: list[Path]) -> list[Interpreter]:
+    """The newest installed Python of each supported version, pyenv's and those of other roots."""
+    versions = Path.home() / ".pyenv" / "versions"
+    chosen = []
+    for minor in range(_OLDEST, _NEWEST + 1):
+        path = shutil.which(f"python3.{minor}")
+        others = sorted(versions.glob(f"3.{minor}.*/bin/python3"))
+        candidates = [
+            Interpreter(minor, one) for one in [*([path] if path else []), *map(str, others)]
+        ]
+        inside = f"/usr/bin/python3.{minor}"
+        candidates += [
+            Interpreter(minor, inside, root) for root in roots if (root / inside[1:]).exists()
+        ]
+        chosen += [candidate for candidate in candidates if _works(candidate)][:1]
+    return chosen
+
+
+def _works(python: Interpreter) -> bool:
+    """Whether it starts: pyenv has shims for Pythons that are not chosen."""
+    command = python.command([python.path, "-c", "import ensurepip, venv"])
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+_USE = """
+import importlib.metadata, pathlib, platform, ncclscope
+from ncclscope.documentation import page
+assert pathlib.Path(page('verbs/run.md')).is_file()
+assert ncclscope.open('job').diagnose().findings
+print(platform.python_version(), platform.libc_ver()[1], sep='|', end='|')
+print(*(f'{name} {importlib.metadata.version(name)}' for name in ('numpy', 'duckdb')), sep=', ')
+"""
+
+
+def try_wheel(python: Interpreter, wheel: Path) -> Tried:
+    """Installs a wheel into a clean environment, records and reports a job, opens it in Python."""
+    outside = python.root / "tmp" if python.root else None
+    with tempfile.TemporaryDirectory(dir=outside) as scratch:
+        shutil.copy(wheel, scratch)
+        inside = Path("/tmp", Path(scratch).name) if python.root else Path(scratch)
+        (Path(scratch) / "use.py").write_text(_USE)
+        if python.root:  # names and certificates of this machine
+            for name in ("resolv.conf", "ssl/certs/ca-certificates.crt"):
+                shutil.copy(Path("/etc", name), python.root / "etc" / name)
+        own, tool = "venv/bin/python", "venv/bin/ncclscope"
+        steps = [
+            [python.path, "-m", "venv", "venv"],
+            [own, "-m", "pip", "install", "-q", wheel.name],
+            [own, "-m", "pip", "check"],
+            [tool, "demo", "-o", "job"],
+            [tool, "diagnose", "job"],
+            [tool, "dashboards", "-o", "dashboards"],
+            [own, "use.py"],
+        ]
+        script = f"cd {inside} && " + " && ".join(map(shlex.join, steps))
+        done = subprocess.run(
+            python.command(["sh", "-c", script]), capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"fails with Python 3.{python.minor}:\n{done.stdout}{done.stderr}")
+        version, glibc, packages = done.stdout.splitlines()[-1].split("|")
+        return Tried(python.minor, version, glibc, packages)
+
+
+def audit(wheel: Path) -> str:
+    """auditwheel's verdict: the oldest platform that the wheel's libraries run on."""
+    command = [sys.executable, "-m", "auditwheel", "show", str(wheel)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    text = " ".join((done.stdout + done.stderr).split())
+    return text.replace(" .", ".")
+
+
+def build() -> list[Path]:
+    """Builds sdist and wheels from a clean copy, and checks their metadata."""
     shutil.rmtree(wheels.DIST, ignore_errors=True)
     with tempfile.TemporaryDirectory() as scratch:
         copy_tree(Path(scratch))
         built = wheels.build_all(Path(scratch))
     files = sorted(wheels.DIST.iterdir())
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], check=True)
+    return built
+
+
+def missing(tried: list[Tried]) -> list[str]:
+    """The supported Pythons that were not tried."""
+    minors = {one.minor for one in tried}
+    return [f"3.{minor}" for minor in range(_OLDEST, _NEWEST + 1) if minor not in minors]
+
+
+def main() -> None:
+    """Builds and checks everything; ends with an error at the first thing that is wrong."""
+    parser = argparse.ArgumentParser(description="Builds a release and tries it.")
+    parser.add_argument("--root", type=Path, action="append", default=[], metavar="DIR")
+    parser.add_argument("--publish", action="store_true")
+    parser.add_argument("--no-build", action="store_true", help="try the wheels in dist/")
+    chosen = parser.parse_args()
+    built = sorted(wheels.DIST.glob("*.whl")) if chosen.no_build else build()
     for wheel in built:
-        # Plugin and player are no extension modules, so auditwheel only says what they need.
-        subprocess.run([sys.executable, "-m", "auditwheel", "show", wheel], check=False)
+        print(audit(wheel), flush=True)
     (own,) = [wheel for wheel in built if "x86_64" in wheel.name]
-    for python in interpreters():
-        print(f"works with Python {try_wheel(python, own)}", flush=True)
+    tried = []
+    for python in interpreters(chosen.root):
+        tried.append(try_wheel(python, own))
+        print(f"works with Python {tried[-1].version}", flush=True)
     print(f"its pages lead to {setting('Repository')} and {setting('Documentation')}")
+    files = sorted(wheels.DIST.iterdir())
     print(*files, sep="\n")
+    untried = missing(tried)
+    if chosen.publish:
+        rows: list[list[object]] = [[one.version, one.glibc, one.packages] for one in tried]
+        sizes = ", ".join(f"`{file.name}` {file.stat().st_size / 1e6:.2f} MB" for file in files)
+        verdict = f"Not tried: Python {', '.join(untried)}." if untried else "All supported ones."
+        body = table(["Python", "glibc", "with"], rows)
+        publish("release", f"{body}\n\n{verdict} Built: {sizes}.")
+    if untried:
+        names = ", ".join(untried)
+        raise SystemExit(
+            f"*** NOT TRIED: Python {names}, not installed here. Install them, or name a system "
+            "that has them: python -m tools.release --root DIR ***"
+        )
 
 
 if __name__ == "__main__":

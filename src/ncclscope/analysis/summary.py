@@ -1,6 +1,5 @@
 """Everything that a report shows, from operations or from counters."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from ncclscope.analysis.waiting.origins import WaitingAccount
 from ncclscope.analysis.waiting.path_parts import PathPart
 from ncclscope.errors import UsageError
 from ncclscope.model.completeness import Completeness
+from ncclscope.model.match.communicator_names import role_of_name
 from ncclscope.model.model import Model
 
 SLICES = 60
@@ -154,8 +154,7 @@ def scope_rows(sums_of: dict[int, GroupSums], nodes: list[int]) -> tuple[ScopeRo
 
 def communicator_role(model: Model, row: int) -> str:
     """The role of a communicator: its dimension where that is known, else its name's first part."""
-    name = re.split(r"[:#]", model.communicator_names[row], maxsplit=1)[0]
-    return model.dimensions[row] or name
+    return model.dimensions[row] or role_of_name(model.communicator_names[row])
 
 
 _MANY = 12  # communicators: more than a screen shows at a glance

@@ -70,12 +70,15 @@ def _thread(process: Process, key: int) -> int:
     return int(blocks.tid[int(np.searchsorted(blocks.key, key, side="right")) - 1])
 
 
+_LARGEST_TICK = (1 << 64) - 1
+
+
 class _Ticks(list[int]):
     """Counter values that are converted together; events hold places in this list until then."""
 
     def place(self, ticks: int) -> int:
-        """The place of a value."""
-        self.append(ticks)
+        """The place of a value; one beyond 64 bits, of a damaged slot, begins again at 0."""
+        self.append(ticks & _LARGEST_TICK)
         return len(self) - 1
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from ncclscope._version import __version__
 from ncclscope.cli.examples import EXAMPLES
+from ncclscope.cli.interrupts import INTERRUPTED, Interrupts, leave_at_once
 from ncclscope.cli.standard_streams import prepare_streams
 from ncclscope.documentation import page
 from ncclscope.errors import NcclscopeError, UsageError
@@ -254,29 +255,43 @@ def _is_out_of_memory(error: Exception) -> bool:
     return is_known or str(error) == _NO_THREAD
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one verb and returns the exit code."""
-    prepare_streams()
-    try:
-        arguments = _parse(list(sys.argv[1:] if argv is None else argv))
-        code = int(_module(arguments.verb).run(arguments))
-        sys.stdout.flush()
-        return code
-    except NcclscopeError as error:
+def _explain(error: Exception) -> int:
+    """Says what went wrong, and gives the exit code; a mistake in ncclscope is raised again."""
+    if isinstance(error, NcclscopeError):
         print(f"ncclscope: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # the program that reads the output has ended, as `head` does
+    if isinstance(error, BrokenPipeError):  # the reader of the output has ended, as `head` does
         _drop_output()
         return 0
-    except OSError as error:
+    if isinstance(error, OSError):
         if not error.filename:
             _drop_output()
         print(f"ncclscope: {_sentence(error)}", file=sys.stderr)
         return 1
+    if not _is_out_of_memory(error):
+        raise error
+    print(f"ncclscope: {_OUT_OF_MEMORY}", file=sys.stderr)
+    return 1
+
+
+def _run(words: list[str], interrupts: Interrupts) -> int:
+    try:
+        arguments = _parse(words)
+        code = int(_module(arguments.verb).run(arguments))
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except Exception as error:
-        if not _is_out_of_memory(error):
-            raise
-        print(f"ncclscope: {_OUT_OF_MEMORY}", file=sys.stderr)
-        return 1
+        # Libraries make other errors of an interrupt: DuckDB's import, its queries.
+        return INTERRUPTED if interrupts.received else _explain(error)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb and returns the exit code."""
+    prepare_streams()
+    with Interrupts() as interrupts:
+        code = _run(list(sys.argv[1:] if argv is None else argv), interrupts)
+    if code == INTERRUPTED and argv is None and interrupts.received:
+        leave_at_once(code)
+    return code

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import threading
 import time
@@ -43,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             threading.__excepthook__(failed)
 
     threading.excepthook = thread_failed
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio has its own way
     screen.run()
     threading.excepthook = threading.__excepthook__
     if screen.terminal_failure:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import Field, dataclass, fields
 from typing import Any
 
+_LARGEST = (1 << 63) - 1  # of a BIGINT
+
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
@@ -123,6 +125,11 @@ def sql_type(column: Field[Any]) -> str:
 def columns_of(row_type: type, rows: Sequence[Any]) -> dict[str, tuple[str, list[Any]]]:
     """By column its SQL type and its values."""
     return {
-        column.name: (sql_type(column), [getattr(row, column.name) for row in rows])
+        column.name: (sql_type(column), [_within_range(getattr(row, column.name)) for row in rows])
         for column in fields(row_type)
     }
+
+
+def _within_range(value: Any) -> Any:
+    """Sums over a damaged capture can be larger than a column's 64 bits."""
+    return max(min(value, _LARGEST), -_LARGEST) if isinstance(value, int) else value

@@ -266,4 +266,8 @@ def _keeps_alive(version: str, headers: dict[str, str]) -> bool:
 
 def listen_error(error: OSError | OverflowError) -> str:
     """Why a server cannot listen, without the address that Python adds to the cause."""
-    return str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
+    return (
+        str(getattr(error, "strerror", None) or error)
+        .partition(" (while ")[0]
+        .removeprefix("bind(): ")
+    )

@@ -11,8 +11,6 @@ from rich.text import Text
 from rich.traceback import Traceback
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.events import Key
-from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 from textual.worker import Worker, WorkerState, get_current_worker
 
@@ -20,71 +18,36 @@ from ncclscope.humanize import printable
 from ncclscope.live import top_tables
 from ncclscope.live.job_follower import JobFollower
 from ncclscope.live.recent_operations import RecentOperation, recent_operations
+from ncclscope.live.top_help import Help
 from ncclscope.live.top_model import RateHistory, TopCommunicator, TopData, TopRank, top_data
 from ncclscope.live.top_ranks import TopRankTotal, rank_totals
+from ncclscope.live.top_roles import TopRole, role_key, role_totals
 from ncclscope.live.top_tables import (
     BLAMED_COLUMN,
-    COLUMN_HELP,
     COMMUNICATOR_COLUMNS,
     GPU_COLUMN,
     OPERATION_COLUMNS,
     RANK_COLUMNS,
+    ROLE_COLUMNS,
+    ROLE_GPU_COLUMN,
     TOTAL_COLUMNS,
     WIDTH,
     TopColumn,
 )
 
 _RECENT = 200
-COMMUNICATORS, RANKS, OPERATIONS, ALL_RANKS = range(4)  # levels
+COMMUNICATORS, RANKS, OPERATIONS, ALL_RANKS, ROLES = range(5)  # levels
 _COLUMNS: tuple[tuple[TopColumn[Any], ...], ...] = (
     COMMUNICATOR_COLUMNS,
     RANK_COLUMNS,
     OPERATION_COLUMNS,
     TOTAL_COLUMNS,
+    ROLE_COLUMNS,
 )
-# Columns of the levels: time in kernels, rank, time, waiting caused.
-_FIRST_SORT = (GPU_COLUMN, 0, 0, BLAMED_COLUMN)
+# Columns of the levels: time in kernels, rank, time, waiting caused, time in kernels.
+_FIRST_SORT = (GPU_COLUMN, 0, 0, BLAMED_COLUMN, ROLE_GPU_COLUMN)
 _LATE_SHARE = 0.1  # of the time of others: from here on a rank stands out
-Row = TopCommunicator | TopRank | RecentOperation | TopRankTotal
-
-
-class Help(ModalScreen[None]):
-    """Keys and columns; any key closes it."""
-
-    CSS = """
-    Help { align: center middle; }
-    Help > Static { width: auto; max-width: 78; height: auto; border: round; padding: 0 1; }
-    """
-
-    def compose(self) -> ComposeResult:
-        """The text."""
-        keys = [
-            (binding.key_display or binding.key, binding.description)
-            for binding in Top.BINDINGS
-            if isinstance(binding, Binding) and binding.show
-        ]
-        lines = [f"{key:>8}  {_KEY_HELP.get(what, what)}" for key, what in keys]
-        lines.append("")
-        lines += [f"{title:>14}  {what}" for title, what in COLUMN_HELP.items()]
-        yield Static("\n".join(lines), markup=False)
-
-    def on_key(self, event: Key) -> None:
-        """Closes the help."""
-        event.stop()
-        self.dismiss()
-
-
-# What keys do, where a word in the footer is too short for it.
-_KEY_HELP = {
-    "open": "ranks of a communicator, last operations of a rank",
-    "back": "one level up; closes the filter",
-    "ranks": "all ranks over all communicators, and back",
-    "sort": "sort by the next column; a click on a title does the same",
-    "reverse": "turn the order",
-    "filter": "show only rows that contain a text",
-    "pause": "stand still, and go on",
-    "help": "this help",
-}
+Row = TopCommunicator | TopRank | RecentOperation | TopRankTotal | TopRole
 
 
 class Top(App[None]):
@@ -103,6 +66,7 @@ class Top(App[None]):
         Binding("enter", "open", "open", show=True),
         Binding("escape", "up", "back"),
         Binding("a", "all_ranks", "ranks"),
+        Binding("p", "roles", "roles"),
         Binding("s", "sort", "sort"),
         Binding("r", "reverse", "reverse"),
         Binding("slash", "filter", "filter", key_display="/"),
@@ -120,11 +84,12 @@ class Top(App[None]):
         self.data = TopData((), ())
         self.recent: list[RecentOperation] = []
         self.level = COMMUNICATORS
+        self.role = ""  # key of the one whose communicators are shown; "" for all
         self.communicator = ""  # key of the one whose ranks are shown
         self.rank = ""  # key of the one whose operations are shown
         self.sorts = list(_FIRST_SORT)
-        self.reversed = [False, True, False, False]
-        self.filters = ["", "", "", ""]  # by level: it is there again after going back
+        self.reversed = [False, True, False, False, False]
+        self.filters = [""] * len(_COLUMNS)  # by level: it is there again after going back
         self.paused = False
         self.reading = False
         self.failure = ""
@@ -234,7 +199,10 @@ class Top(App[None]):
         self.query_one("#where", Static).update(Text("\n".join(self.where(communicator, rank))))
         rows: list[Row]
         if self.level == COMMUNICATORS:
-            rows = [*self.data.communicators]
+            everything = self.data.communicators
+            rows = [row for row in everything if self.role in ("", role_key(row))]
+        elif self.level == ROLES:
+            rows = [*role_totals(self.data)]
         elif self.level == RANKS:
             rows = [*communicator.rows] if communicator else []
         elif self.level == ALL_RANKS:
@@ -250,7 +218,10 @@ class Top(App[None]):
         state = f"by {title}" + (f", only {self.filter!r}" if self.filter else "")
         state += ", PAUSED" if self.paused else ""
         if self.level == COMMUNICATORS:
-            return [f"communicators ({state}); GB/s over 5 s; enter opens one"]
+            of_role = f" of {printable(self.role.partition(chr(0))[2])}" if self.role else ""
+            return [f"communicators{of_role} ({state}); GB/s over 5 s; enter opens one"]
+        if self.level == ROLES:
+            return [f"communicators by role ({state}); enter: those of one role"]
         if self.level == ALL_RANKS:
             return [f"all ranks, over all communicators ({state})"]
         if communicator is None:
@@ -301,7 +272,9 @@ class Top(App[None]):
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Opens the row: one level down."""
         key = str(event.row_key.value or "")
-        if self.level == COMMUNICATORS:
+        if self.level == ROLES:
+            self.level, self.role = COMMUNICATORS, key
+        elif self.level == COMMUNICATORS:
             self.level, self.communicator = RANKS, key
         elif self.level == RANKS:
             self.level, self.rank, self.recent = OPERATIONS, key, []
@@ -326,8 +299,10 @@ class Top(App[None]):
             self.filters[self.level] = ""
             box.display, box.value = False, ""
             self.table.focus()
-        elif self.level == ALL_RANKS:
+        elif self.level in (ALL_RANKS, ROLES):
             self.level = COMMUNICATORS
+        elif self.level == COMMUNICATORS and self.role:
+            self.level, self.role = ROLES, ""
         elif self.level != COMMUNICATORS:
             self.level -= 1
             self.rank = ""
@@ -349,9 +324,14 @@ class Top(App[None]):
         self.level = COMMUNICATORS if self.level == ALL_RANKS else ALL_RANKS
         self.draw()
 
+    def action_roles(self) -> None:
+        """Shows communicators pooled by role, or each of them again."""
+        self.level, self.role = COMMUNICATORS if self.level == ROLES else ROLES, ""
+        self.draw()
+
     def action_help(self) -> None:
         """Shows keys and columns."""
-        self.push_screen(Help())
+        self.push_screen(Help(self.BINDINGS))
 
     def action_pause(self) -> None:
         """Stops reading, or starts it again."""
@@ -376,7 +356,7 @@ class Top(App[None]):
 
 
 def _key(row: Row, place: int) -> str:
-    if isinstance(row, TopCommunicator):
+    if isinstance(row, TopCommunicator | TopRole):
         return row.key
     if isinstance(row, TopRankTotal):
         return f"{row.capture}\0{row.rank}"
@@ -387,6 +367,8 @@ def _style(row: Row) -> str:
     if isinstance(row, TopCommunicator):
         hung = row.verdict is not None and row.verdict.hung
         return "bold red" if hung else "yellow" if row.late is not None else ""
+    if isinstance(row, TopRole):
+        return "bold red" if row.hung else "yellow" if row.late is not None else ""
     if isinstance(row, TopRankTotal) and row.life == "alive":
         return "yellow" if row.blamed > _LATE_SHARE else ""
     if isinstance(row, TopRank | TopRankTotal):

@@ -18,6 +18,7 @@ from ncclscope.humanize import (
 from ncclscope.live.recent_operations import RecentOperation
 from ncclscope.live.top_model import Rates, TopCommunicator, TopData, TopJob, TopRank
 from ncclscope.live.top_ranks import TopRankTotal
+from ncclscope.live.top_roles import MANY, TopRole, role_totals
 from ncclscope.nccl.releases import release_of_code, text_of
 from ncclscope.report.status import line as verdict_line
 from ncclscope.snapshot.types import OperationInFlight
@@ -56,6 +57,10 @@ def _percentage(share: float | None) -> str:
     return NOTHING if share is None else f"{100 * share:.0f}%"
 
 
+def _rank(rank: float | None) -> str:
+    return NOTHING if rank is None else f"{rank:.0f}"
+
+
 def _sort_key(value: float | None) -> float:
     return -1.0 if value is None else value
 
@@ -64,6 +69,12 @@ def _rank_count(row: TopCommunicator) -> str:
     """Ranks of a communicator: 8, or 6/8 if only six are alive."""
     alive = sum(rank.life == ALIVE for rank in row.rows)
     return f"{alive}/{row.ranks}" if alive != row.ranks else str(row.ranks)
+
+
+def _range(least_and_most: tuple[int, int]) -> str:
+    """2, or 2-4 if communicators differ."""
+    least, most = least_and_most
+    return f"{least}-{most}" if least != most else str(most or NOTHING)
 
 
 def _number_column(
@@ -92,13 +103,26 @@ COMMUNICATOR_COLUMNS: tuple[TopColumn[TopCommunicator], ...] = (
     _number_column("busbw", 7, lambda r: r.rates.busbw_gb_s),
     _number_column("gpu", 5, lambda r: r.rates.gpu_share, _percentage),
     _number_column("wait", 5, lambda r: r.wait_share, _percentage),
-    _number_column(
-        "late", 5, lambda r: r.late, lambda rank: NOTHING if rank is None else f"{rank:.0f}"
-    ),
+    _number_column("late", 5, lambda r: r.late, _rank),
     TopColumn("open", 5, lambda r: str(r.in_flight), lambda r: r.in_flight),
     TopColumn("age", 5, lambda r: _short(r.oldest_ns), lambda r: r.oldest_ns),
 )
 GPU_COLUMN = 6  # of COMMUNICATOR_COLUMNS: the share of time in NCCL's kernels
+ROLE_COLUMNS: tuple[TopColumn[TopRole], ...] = (
+    TopColumn("role", 13, lambda r: printable(r.label), lambda r: r.label, True, True),
+    TopColumn("number", 7, lambda r: str(r.communicators), lambda r: r.communicators),
+    TopColumn("ranks", 8, lambda r: _range(r.ranks), lambda r: r.ranks[1]),
+    TopColumn("nodes", 6, lambda r: _range(r.nodes), lambda r: r.nodes[1]),
+    _number_column("op/s", 7, lambda r: r.rates.operations_per_s),
+    _number_column("algbw", 7, lambda r: r.rates.algbw_gb_s),
+    _number_column("busbw", 7, lambda r: r.rates.busbw_gb_s),
+    _number_column("gpu", 5, lambda r: r.rates.gpu_share, _percentage),
+    _number_column("wait", 5, lambda r: r.wait_share, _percentage),
+    _number_column("late", 5, lambda r: r.late, _rank),
+    TopColumn("open", 5, lambda r: str(r.in_flight), lambda r: r.in_flight),
+    TopColumn("age", 5, lambda r: _short(r.oldest_ns), lambda r: r.oldest_ns),
+)
+ROLE_GPU_COLUMN = 7  # of ROLE_COLUMNS
 RANK_COLUMNS: tuple[TopColumn[TopRank], ...] = (
     TopColumn("rank", 6, lambda r: str(r.rank), lambda r: r.rank),
     TopColumn("host", 14, lambda r: printable(r.host), lambda r: r.host, left=True, grows=True),
@@ -305,6 +329,12 @@ def screen_lines(data: TopData) -> list[str]:
     """The first screen as lines of text, for `top --once`."""
     lines = [*verdict_lines(data), *job_lines(data)]
     runs = [job.run for job in data.jobs]
+    roles = role_totals(data)
+    if len(roles) < len(data.communicators) > MANY:
+        lines += table_lines(
+            filter_and_sort(roles, ROLE_COLUMNS, ROLE_GPU_COLUMN, False, ""), ROLE_COLUMNS
+        )
+        lines.append("")
     for job in data.jobs:
         prefix = f"{job.capture}\0"
         communicators = [row for row in data.communicators if row.key.startswith(prefix)]

@@ -8,9 +8,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ncclscope
+from ncclscope.capture import layout
+from ncclscope.capture.dtypes import ANY_SLOT
 from ncclscope.capture.header import parse_header
 from ncclscope.cli import main
 from ncclscope.errors import NcclscopeError
@@ -97,6 +100,22 @@ def test_pages_and_tables_of_damaged_captures(
             pass
         except Exception as error:
             raise AssertionError(f"seed {seed}: {said}") from error
+
+
+def test_a_dump_of_times_beyond_64_bits(
+    captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """States of an event are kept as distances from its start, which is damaged."""
+    copy = tmp_path / "copy"
+    shutil.copytree(captures / CAPTURES[2], copy)
+    for file in copy.glob("*/log.*"):
+        data = bytearray(file.read_bytes())
+        start = parse_header(bytes(data), file).header_bytes
+        slots = np.frombuffer(data, ANY_SLOT, (len(data) - start) // layout.SLOT_BYTES, start)
+        slots["t0"][slots["kind"] == layout.KINDS["ProxyStep"]] = (1 << 64) - 1
+        file.write_bytes(data)
+    assert main(["dump", str(copy), "--json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 10
 
 
 def test_counters_of_damaged_captures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

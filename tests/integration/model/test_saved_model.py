@@ -227,6 +227,18 @@ def test_out_of_range_numbers_are_not_believed_whatever_seals_them(whole: Path, 
     assert is_current(copy)
 
 
+def test_a_gap_in_a_column_that_should_have_none_is_not_believed(copy: Path) -> None:
+    """Readers look values up in such a column without asking first."""
+    file = copy / "model" / "members.node"
+    dtype = next(column.dtype for column in TABLES["members"] if column.name == "node")
+    values = np.frombuffer(file.read_bytes(), dtype).copy()
+    assert is_current(copy)
+    values[0] = NONE
+    file.write_bytes(values.tobytes())
+    seal(copy, file)
+    assert not is_current(copy)
+
+
 def test_files_that_are_none(
     copy: Path, expected: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

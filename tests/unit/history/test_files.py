@@ -42,6 +42,14 @@ def test_jobs_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert rows == {tuple(getattr(row, name) for name in columns) for row in sums.hosts}
 
 
+def test_sums_beyond_64_bits_are_kept_as_the_largest(tmp_path: Path) -> None:
+    """A damaged capture can have them."""
+    sums = job(3)
+    write_job(tmp_path, replace(sums, job=replace(sums.job, structure_ns=-(1 << 64))))
+    (kept,) = History(tmp_path).jobs
+    assert kept.row.structure_ns == 1 - (1 << 63)
+
+
 def test_jobs_are_in_the_order_of_their_starts_and_the_last_can_be_chosen(tmp_path: Path) -> None:
     for number in (2, 0, 1):
         write_job(tmp_path, job(number))

@@ -331,6 +331,37 @@ def test_all_ranks_are_shown_with_what_others_wait_for_them() -> None:
     assert "communicators (by gpu" in back
 
 
+def job_of_two_roles() -> TopData:
+    """Thirteen tp groups, of which one waits for a rank, and a world."""
+    (world,) = healthy().communicators
+    calm = replace(world, late=None, rows=tuple(replace(r, excess=0.0) for r in world.rows))
+    others = [replace(calm, key=f"/c\0tp#{n}", name=f"tp#{n}") for n in range(2, 14)]
+    late = replace(world, key="/c\0tp", name="tp", ranks=2)
+    return TopData(healthy().jobs, (replace(calm, key="/c\0world"), late, *others))
+
+
+def test_communicators_are_pooled_by_role() -> None:
+    _, roles, one_role, back = play(job_of_two_roles(), "p", "enter", "escape")
+    where, title, *rows = table_of(roles)[2:]
+    assert where == "communicators by role (by gpu, PAUSED); enter: those of one role"
+    assert title.split()[:4] == ["role", "number", "ranks", "nodes"]
+    assert [row.split()[:3] for row in rows] == [["world", "1", "4"], ["tp", "13", "2-4"]]
+    late = title.split().index("late")
+    assert [row.split()[late] for row in rows] == ["–", "2"]
+    assert "communicators of world (" in one_role
+    assert "tp#2" not in one_role
+    assert "communicators by role" in back
+
+
+def test_once_pools_many_communicators() -> None:
+    data = job_of_two_roles()
+    lines = top_tables.screen_lines(data)
+    start = lines.index(next(line for line in lines if line.startswith("role ")))
+    assert all(len(line) <= 80 for line in lines[start:])
+    few = replace(data, communicators=data.communicators[:3])
+    assert not any(line.startswith("role ") for line in top_tables.screen_lines(few))
+
+
 @pytest.mark.parametrize("key", ["question_mark", "h", "f1"])
 def test_help_explains_keys_and_columns_and_any_key_closes_it(key: str) -> None:
     _, shown, closed = play(healthy(), key, "x")

@@ -1,5 +1,6 @@
 """Names of communicators for people: the user's own, else inferred from membership."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -113,6 +114,11 @@ def _parents(comms: Sequence[Membership]) -> list[int]:
         larger = (o for o in candidates if len(sets[o]) > len(members) and members <= sets[o])
         parents.append(next(larger, -1))
     return parents
+
+
+def role_of_name(name: str) -> str:
+    """What communicators of one kind have in common: tp of tp, tp#2 and tp:0-1."""
+    return re.split(r"[:#]", name, maxsplit=1)[0]
 
 
 def name_communicators(comms: Sequence[Membership], world_size: int) -> list[Name]:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
@@ -247,9 +247,15 @@ def _allowed(
     return least, len(words[column.name]) - 1 if column.words else most
 
 
-def check_numbers(folder: Path, words: dict[str, list[str]], rows: dict[str, int]) -> None:
+def check_numbers(
+    folder: Path,
+    words: dict[str, list[str]],
+    rows: dict[str, int],
+    whole: Mapping[str, frozenset[str]],
+) -> None:
     """Raises DamagedError where a row or a code is referred to that does not exist, or a number
-    is larger than its column allows. `rows`: of each table, of processes and of nodes.
+    is larger than its column allows. `rows`: of each table, of processes and of nodes. `whole`:
+    columns of tables in which every value should be known.
     """
     chosen = [
         (table, column, path)
@@ -263,5 +269,6 @@ def check_numbers(folder: Path, words: dict[str, list[str]], rows: dict[str, int
         extents = pool.map(lambda entry: _extent(entry[2], entry[1].dtype), chosen)
         for (table, column, _), (lowest, highest) in zip(chosen, extents, strict=True):
             least, most = _allowed(table, column, words, rows)
-            if lowest < least or highest > most:
+            gap = lowest == NONE and column.name in whole.get(table, ())
+            if lowest < least or highest > most or gap:
                 raise DamagedError(f"{table}.{column.name}")

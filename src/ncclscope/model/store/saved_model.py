@@ -370,7 +370,7 @@ def load_current(capture: Path, mark: str) -> Model | None:
         check_seal(folder, manifest)
         model = _model(capture, folder, manifest)
         counts = {"processes": len(model.processes), "nodes": len(model.nodes)}
-        check_numbers(folder, model.words, manifest["rows"] | counts)
+        check_numbers(folder, model.words, manifest["rows"] | counts, model.whole)
         return model
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None  # damaged, or of another release: it is made again
