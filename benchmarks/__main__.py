@@ -14,6 +14,7 @@ from benchmarks import (
     helper_cpu,
     history,
     kills,
+    many_operations,
     many_ranks,
     model_speed,
     mutations,
@@ -25,6 +26,7 @@ from benchmarks import (
     serving,
     slurm,
     soak,
+    sql_engines,
     stalls,
     start_and_exit,
     straggler_alert,
@@ -46,6 +48,7 @@ ALL = {
     "reader_speed": reader_speed,
     "model_speed": model_speed,
     "many_ranks": many_ranks,
+    "many_operations": many_operations,
     "history": history,
     "serving": serving,
     "clients": clients,
@@ -62,6 +65,7 @@ ALL = {
     "mutations": mutations,
     "reader_faults": reader_faults,
     "server_faults": server_faults,
+    "sql_engines": sql_engines,  # needs Java
     "slurm": slurm,  # last: it needs root and Slurm
 }
 

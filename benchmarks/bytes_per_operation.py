@@ -69,7 +69,7 @@ def capture_bytes(capture: Path) -> int:
 
 
 def record(capture: Path, case: Case, operations: int) -> int:
-    """Records so many operations at the case's pace; bytes of the capture."""
+    """Records `operations` operations at the case's pace; bytes of the capture."""
     pace = ["--collectives", operations, "--rate", case.operations_per_s * case.callbacks()]
     printed = run_load(case.environment(capture), *case.shape.options(), *pace)
     assert callbacks_made(printed) == operations * case.callbacks()

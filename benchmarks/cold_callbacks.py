@@ -19,6 +19,14 @@ HERE = Path(__file__).parent
 TRANSCRIPT = ROOT / "tests" / "data" / "transcripts" / "2.30.7-v6-2ranks" / "rank0-532.jsonl.gz"
 PROCESSES, ROUNDS, CALLS = 9, 30, 60
 GROUP_API = 1 << 8
+CUDA = "libcuda.so.1"
+# Columns of a row: the mode, and where GPU times come from.
+MODES = {
+    "profile": ("profile", "sampled"),
+    "profile, kernel": ("profile", "kernel"),
+    "trace": ("trace", "kernel"),
+    "full": ("full", "kernel"),
+}
 # What of the time between two lines of the transcript was its writing, and how long a piece of work
 # takes; so much work precedes a call.
 WRITING_NS, PIECE_NS, PIECES_BEFORE = 1500, 25, 150
@@ -48,12 +56,14 @@ def callbacks_of(first_call: str, call_number: int) -> str:
 
 
 def build(directory: Path) -> tuple[Path, Path]:
-    """The driver and the plugin that only reads the clock."""
+    """The driver and the plugin that only reads the clock, beside a libcuda that does nothing."""
     driver, clock = directory / "cold_callbacks", directory / "clock.so"
     common = ["gcc", "-O2", "-g", "-std=gnu11", "-w"]
     subprocess.run([*common, "-o", driver, HERE / "cold_callbacks.c", "-ldl"], check=True)
     shared = ["-fPIC", "-shared", "-fvisibility=hidden", "-I", ROOT / "native" / "include"]
     subprocess.run([*common, *shared, "-o", clock, HERE / "clock_plugin.c"], check=True)
+    cuda = [*shared, "-Wl,-soname,libcuda.so.1", "-o", directory / CUDA, HERE / "cuda_stub.c"]
+    subprocess.run([*common, *cuda], check=True)
     return driver, clock
 
 
@@ -64,8 +74,9 @@ def measure(
     captures = directory / "captures"
     env = os.environ | {
         "COLD_CALLBACKS_DIR": str(captures),
-        "NCCLSCOPE_MODE": mode,
-        "NCCLSCOPE_GPU_TIMING": "kernel",
+        "NCCLSCOPE_MODE": MODES[mode][0],
+        "NCCLSCOPE_GPU_TIMING": MODES[mode][1],
+        "LD_PRELOAD": str(directory / CUDA),
         "NCCLSCOPE_DISK_LIMIT": "4G",
     }
     rounds, calls = (ROUNDS, CALLS) if not walk_mb else (ROUNDS // 2, CALLS // 2)
@@ -121,7 +132,7 @@ def main() -> None:
         plugins = recorders | {"empty": empty_plugin_path(), "clock": clock}
         for walk_mb, cold in ((0, "first level"), (8, "all levels, at the call")):
             for title, callbacks in calls.items():
-                for mode in ("profile", "trace", "full") if not walk_mb else ("trace",):
+                for mode in MODES if not walk_mb else ("profile", "trace"):
                     cells = row(driver, plugins, callbacks, mode, walk_mb, directory)
                     rows.append([cold, title, *cells])
     header = ["cold caches", "call", "mode", "callbacks", "one clock read a callback, net"]

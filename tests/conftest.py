@@ -1,31 +1,58 @@
 """What tests of several folders need: a /dev/shm of their own where they may mount one, a browser;
-marks on slow tests and on tests in real time.
+marks on slow tests and on tests in real time; CPU time by file.
 """
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from itertools import chain
 from typing import Any
 
 import pytest
 
-from tests.support.marks import REAL_TIME, SLOW, reason
+from tests.support.cpu_times import CpuClock, lines_by_file
+from tests.support.marks import MEASURING, SLOW, WAITING, reason
 from tests.support.private_shm import use_private_shm
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks slow tests and tests in real time."""
+    """Marks slow tests and tests in real time. Slow files go first: what runs last must be short,
+    or one worker ends long after the others.
+    """
     for item in items:
         if why := reason(SLOW, item.nodeid):
             item.add_marker(pytest.mark.slow(why))
-        if why := reason(REAL_TIME, item.nodeid):
-            item.add_marker(pytest.mark.realtime(why))
+        if why := reason(MEASURING, item.nodeid):
+            item.add_marker(pytest.mark.measuring(why))
+        if why := reason(WAITING, item.nodeid):
+            item.add_marker(pytest.mark.waiting(why))
+    slow_files = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow_files)
 
 
 def pytest_configure() -> None:
     """Gives this test process a private /dev/shm, as root, and its children compiled modules."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     use_private_shm()
+
+
+_CLOCK = CpuClock()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """Adds its CPU time to what is reported of a test."""
+    report = yield
+    report.cpu_s = _CLOCK.lap_s()
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Says which files take most CPU time."""
+    if terminalreporter.config.option.durations:
+        terminalreporter.section("CPU time by file")
+        for line in lines_by_file(chain.from_iterable(terminalreporter.stats.values())):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="module")

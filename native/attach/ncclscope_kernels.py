@@ -35,8 +35,8 @@ class KernelTaker:
         self._runs = 0  # backward passes when the last step ended
 
     def ask(self, steps, after_ns=0, at_step=0):
-        """Takes a request: so many steps, from the first that begins after a time, or from a
-        numbered one on.
+        """Takes a request for `steps` steps, from the first that begins after a time, or from
+        a numbered one on.
         """
         if self._steps:
             self._fail("an earlier request is under way")

@@ -10,10 +10,10 @@ struct load_options {
     int version;
     int threads;           // at a time
     uint64_t collectives;  // per thread
-    int channels, steps;   // proxy ops are 2 x channels, each with so many steps
+    int channels, steps;   // proxy ops are 2 x channels, each with this many steps
     double rate;           // callbacks a second and thread; 0: as fast as possible
     int comms;             // created first, used in turn, destroyed at the end
-    int generations;       // threads are replaced by new ones so many times
+    int generations;       // how often threads are replaced by new ones
     long pause_ms;         // before each new generation
     uint64_t die_at;       // SIGKILL right after this many callbacks
     int end;               // enum play_end

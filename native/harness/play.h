@@ -17,7 +17,7 @@ struct play_options {
     bool realtime;
     enum play_end end;
     uint64_t die_at;  // SIGKILL right after this many callbacks; 0: never
-    uint64_t times;   // play the whole transcript so many times in this process
+    uint64_t times;   // how often to play the whole transcript in this process
 };
 
 int play(const struct play_options *options);

@@ -99,7 +99,9 @@ void abi_modern_note_chosen_call(union slot *entry, const struct nccl_descr *d, 
                                  int version) {
     bool silent = version >= FIRST_WITH_SILENT_BROADCASTS && type == NCCL_COLL_API &&
                   d->collApi.func && strcmp(d->collApi.func, "Broadcast") == 0;
-    sampling_note_call(entry, silent ? 0 : address(d->parentObj));
+    // Of sizes that are counted together, the entry's stands for all.
+    u64 block_calls = sampling_block(entry->tally.count, d->collApi.datatype);
+    sampling_note_call(entry, silent ? 0 : address(d->parentObj), block_calls);
     if (silent && timing_by_events())
         event_note_group(address(d->parentObj), address(d->collApi.stream));
 }

@@ -99,6 +99,19 @@ MODERN unsigned slots_of_call(const struct writer *writer, const struct nccl_des
     return type == NCCL_CE_COLL ? 2 : 1;
 }
 
+// ---- profile mode: launches without slots ----
+// Nobody reads the slot of a launch that is neither timed nor captured, nor those of its works,
+// which are counted in the callback: such an event gets the handle NULL, for which NCCL makes no
+// further callback. A work follows its launch, which comes before it on the same thread, so that a
+// change of the mode does not part them.
+#define WORK_EVENTS (NCCL_GROUP | NCCL_COLL | NCCL_P2P)
+MODERN bool has_no_slot(struct writer *writer, u64 type, int version) {
+    if (!HAS_CALLS(version)) return false;
+    if (type == NCCL_KERNEL_LAUNCH)
+        writer->works_dropped = __atomic_load_n(&callback_state.drops_works, __ATOMIC_RELAXED);
+    return (type & (WORK_EVENTS | NCCL_KERNEL_LAUNCH)) && writer->works_dropped;
+}
+
 // ---- what each kind puts into its slots; returns the flags ----
 MODERN void fill_coll_ext(const struct event *event, const struct nccl_descr *d, int version) {
     const struct nccl_coll *coll = &d->coll;
@@ -199,6 +212,7 @@ MODERN void start_chosen_launch(struct event *event, struct writer *writer, void
     struct launch_sample sample = launch_events_start(stream, event->comm);
     bool begun = event_begin(event, writer, handle, d->parentObj, 1, NCCL_KERNEL_LAUNCH);
     launch_events_bind(sample.sample, begun ? event->handle : 0, false);
+    if (writer) writer->works_dropped = false;
     if (!begun) return;
     struct slot_kernel_launch *slot = &event->slot->kernel_launch;
     slot->stream = address(stream);
@@ -327,6 +341,10 @@ MODERN nccl_result start_slow(void *context, void **handle, const struct nccl_de
         start_chosen_launch(&event, writer, handle, d);
         return 0;
     }
+    if (writer && has_no_slot(writer, type, version)) {
+        *handle = NULL;
+        return 0;
+    }
     if (event_begin(&event, writer, handle, d->parentObj, slots, type))
         fill_and_commit(&event, context, d, type, names, version, slots);
     return 0;
@@ -342,12 +360,19 @@ MODERN nccl_result start_fast_event(void *context, void **handle, const struct n
         UNLIKELY(type == NCCL_PROXY_STEP && *handle) ||
         UNLIKELY(type == NCCL_KERNEL_LAUNCH && sampling_chose_group(d->parentObj)))
         return slow(context, handle, d);
-    unsigned slots = counted ? slots_of_call(writer, d, type, (u32)comm, version) : 1;
+    bool dropped = has_no_slot(writer, type, version);
+    if (dropped && !counted) {
+        *handle = NULL;
+        return 0;
+    }
+    unsigned slots = 1;
+    if (dropped) slots = 0;
+    else if (counted) slots = slots_of_call(writer, d, type, (u32)comm, version);
     if (UNLIKELY(!writer_has_room(writer, slots)) ||
         UNLIKELY(type == NCCL_COLL && HAS_CALLS(version) && slots == 2))  // rarer, and longer
         return slow(context, handle, d);
     // Compared with the descriptor's at the very end.
-    if (type & (NCCL_P2P | NCCL_KERNEL_CH)) __builtin_prefetch(&comm_ranks[comm]);
+    if (!dropped && (type & (NCCL_P2P | NCCL_KERNEL_CH))) __builtin_prefetch(&comm_ranks[comm]);
     struct names names = {0};
     if (counted) {  // only where names and key are in their tables already
         struct texts texts = texts_in(d, type, version);
@@ -360,6 +385,10 @@ MODERN nccl_result start_fast_event(void *context, void **handle, const struct n
         tally_note_recent(writer, entry);
         if ((type & CALL_EVENTS) && UNLIKELY(sampling_chooses(entry)))
             abi_modern_note_chosen_call(entry, d, type, version);
+    }
+    if (dropped) {
+        *handle = NULL;
+        return 0;
     }
     if (type == NCCL_GROUP_API) tally_prefetch_recent(writer);
     struct event event = event_take(writer, (u32)comm, handle, d->parentObj, slots, type);

@@ -33,6 +33,7 @@ struct callback_state {
     bool chained;            // another profiler gets stops and states, too (chain.h)
     bool recording;          // false before the first init, in fork children and when disabled
     u8 ranges;               // RANGES_…
+    bool drops_works;        // works of launches that are not timed get no slots (timing_policy.h)
 };
 extern HIDDEN struct callback_state callback_state;
 

@@ -42,9 +42,10 @@ void event_pool_note_error(struct pool *pool, const char *function, int error) {
     __atomic_store_n(&pool->given_up, 1, __ATOMIC_RELEASE);
 }
 
-void event_pool_report_failures(void) {
+void event_pool_look_after(void) {
     u32 used = __atomic_load_n(&pool_count, __ATOMIC_ACQUIRE);
     for (struct pool *pool = event_pools; pool < event_pools + used; pool++) {
+        __atomic_store_n(&pool->read_due, 1, __ATOMIC_RELAXED);
         if (pool->reported || !__atomic_load_n(&pool->given_up, __ATOMIC_ACQUIRE)) continue;
         log_note(
             "launches of a CUDA context are not timed any more: %s failed %u times in a row, "

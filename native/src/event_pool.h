@@ -24,6 +24,7 @@ struct pool {
     struct pair *pairs;
     u32 pair_count, next_pair;
     u32 errors, given_up, reading;
+    u32 read_due;        // set by the helper once a second
     const char *failed;  // the function because of which it was given up
     int error;
     bool reported;
@@ -61,7 +62,8 @@ void event_pool_note_error(struct pool *pool, const char *function, int error);
 static inline bool event_pool_is_given_up(const struct pool *pool) {
     return __atomic_load_n(&pool->given_up, __ATOMIC_RELAXED);
 }
-// Helper, once a second: notes contexts that were given up.
-void event_pool_report_failures(void);
+// Helper, once a second: asks for pending launches to be read, and notes contexts that were given
+// up.
+void event_pool_look_after(void);
 
 #endif

@@ -111,7 +111,7 @@ static void heartbeat(bool ended) {
     ticks_per_ms = hz / 1000;
     tracker_expire(&pair, hz, ended);
     training_steps_use_rate(hz);
-    event_pool_report_failures();
+    event_pool_look_after();
     if (ended) launch_events_count_unread();
     graph_markers_write(ended);
     sink_look_after_files();
@@ -209,6 +209,7 @@ static void finish(void) {
         struct drain_pass now = this_pass(true);
         drain_copy_out(&now);
     }
+    graph_markers_close(true);
     heartbeat(true);
     for (int attempt = 0; attempt < LAST_ATTEMPTS && !complete; attempt++) {
         if (attempt) sleep_ns(LAST_ATTEMPT_NS);

@@ -1,5 +1,5 @@
 // Reads identity from the kernel, the launchers' variables and, where CUDA is loaded already, the
-// driver.
+// driver. src/ncclscope/launchers.py reads the same variables; a test compares both lists.
 #define _GNU_SOURCE
 #include "identity.h"
 

@@ -20,6 +20,7 @@
 #include "writer.h"
 
 #define READS_A_STOP 4u      // a query and two distances take 1 to 5 µs
+#define READ_TOGETHER 4u     // in profile mode: the driver's code is not in the caches at first
 #define NOT_READY_A_STOP 2u  // of different streams, so one need not be behind the other
 #define CLOCK_START_NS 1e9   // so that a launch before the reference has a time above 0
 #define REFERENCE_AGE_NS 1e9
@@ -196,6 +197,16 @@ static void read_some(struct pool *pool, u32 most, u32 most_not_ready, bool give
     __atomic_store_n(&pool->reading, 0, __ATOMIC_RELEASE);
 }
 
+// Where single launches go on record, how soon a launch was seen to be over bounds its place on the
+// host's clock: everything is read as soon as possible. In profile mode only its duration counts.
+static bool is_time_to_read(struct pool *pool) {
+    if (!__atomic_load_n(&callback_state.drops_works, __ATOMIC_RELAXED)) return true;
+    u64 unread = __atomic_load_n(&pool->newest_order, __ATOMIC_RELAXED) -
+                 __atomic_load_n(&pool->read_order, __ATOMIC_RELAXED);
+    bool due = __atomic_exchange_n(&pool->read_due, 0, __ATOMIC_RELAXED);
+    return due || unread >= READ_TOGETHER;
+}
+
 static enum timing_reason try_stop(struct pool *pool, const struct pair *pair) {
     int status = 0, error = cuda.stream_is_capturing(pair->stream, &status);
     if ((error == 0 && status != 0) || is_of_capture(error)) return TIMING_CAPTURE_BEGAN;
@@ -229,7 +240,7 @@ void launch_events_stop(u32 sample, u64 launch, bool of_group, u32 comm) {
         event_pool_set_state(pair, PAIR_FREE);
         write_untimed(launch, of_group, comm, t0, reason);
     }
-    read_some(pool, READS_A_STOP, NOT_READY_A_STOP, false);
+    if (is_time_to_read(pool)) read_some(pool, READS_A_STOP, NOT_READY_A_STOP, false);
     cuda_leave(mode);
 }
 

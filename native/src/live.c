@@ -7,7 +7,9 @@
 #include "comm.h"
 #include "config.h"
 #include "drain.h"
+#include "sampled_launches.h"
 #include "sink.h"
+#include "timing_policy.h"
 #include "totals.h"
 #include "tracker.h"
 #include "training_steps.h"
@@ -72,6 +74,7 @@ static bool write_tally(void) {
     if (!sink_open_page(FILE_TALLY, &is_new)) return false;
     for (u32 place = 0; place < totals_places(); place++) {
         struct totals_entry *entry = totals_at(place);
+        if (entry && timing_policy.by_events) sampled_launches_count_not_sampled(entry);
         if (!entry || !(entry->changed || is_new)) continue;
         entry->changed = !write_entry(entry);
         complete &= !entry->changed;

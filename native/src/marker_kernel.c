@@ -11,10 +11,14 @@
 
 #define MAX_KERNELS 32u  // contexts
 #define PATIENCE_NS 300000000u
+#define COPY_PATIENCE_NS 5000000u
 #define SPAN_NS 5000ull    // of a measured marker
 #define DELAY_NS 60000ull  // of the work before it: longer than three launches take
 
-// count: adds one to a counter, and keeps the time. span: keeps when it began and ended, after
+// count: adds one to a counter, and keeps the time. count_in_gpu: adds one to a counter in the
+// GPU's memory, behind which is the time of the last publication; after a millisecond it publishes
+// count and time to host memory. Its time is that of a load. Two instances of a graph may run it at
+// once: then the smaller count may be published last. span: keeps when it began and ended, after
 // wait_ns at least.
 static const char ptx[] =
     ".version 6.0\n.target sm_60\n.address_size 64\n"
@@ -24,6 +28,22 @@ static const char ptx[] =
     "  mov.u64 %rd2, %globaltimer;\n"
     "  atom.global.add.u64 %rd3, [%rd1], 1;\n"
     "  st.global.u64 [%rd1+8], %rd2;\n"
+    "  ret;\n}\n"
+    ".visible .entry ncclscope_count_in_gpu(.param .u64 place, .param .u64 published)\n{\n"
+    "  .reg .b64 %rd<7>;\n  .reg .pred %p<2>;\n"
+    "  ld.param.u64 %rd1, [place];\n"
+    "  red.global.add.u64 [%rd1], 1;\n"
+    "  ld.volatile.global.u64 %rd2, [%rd1+8];\n"
+    "  mov.u64 %rd3, %globaltimer;\n"
+    "  sub.u64 %rd4, %rd3, %rd2;\n"
+    "  setp.lt.u64 %p1, %rd4, 1000000;\n"
+    "  @%p1 bra DONE;\n"
+    "  ld.param.u64 %rd5, [published];\n"
+    "  ld.volatile.global.u64 %rd6, [%rd1];\n"
+    "  st.volatile.global.u64 [%rd1+8], %rd3;\n"
+    "  st.volatile.global.u64 [%rd5], %rd6;\n"
+    "  st.volatile.global.u64 [%rd5+8], %rd3;\n"
+    "DONE:\n"
     "  ret;\n}\n"
     ".visible .entry ncclscope_span(.param .u64 place, .param .u64 wait_ns)\n{\n"
     "  .reg .b64 %rd<6>;\n  .reg .pred %p<2>;\n"
@@ -49,21 +69,54 @@ struct marker_kernel *marker_kernel_of(cuda_context context) {
     return NULL;
 }
 
+// The device of a context that is its primary one; -1: it is not, or nothing is known.
+static int device_of_primary(cuda_context context) {
+    cuda_context primary = NULL;
+    unsigned flags = 0;
+    int device = -1, active = 0;
+    if (cuda.context_device(&device) != 0) return -1;
+    // Retaining one that is not active would make it.
+    if (cuda.primary_state(device, &flags, &active) != 0 || !active) return -1;
+    if (cuda.primary_retain(&primary, device) != 0) return -1;
+    cuda.primary_release(device);
+    return primary == context ? device : -1;
+}
+
+// Zeros on the GPU, behind a nonce by which they are known again: a context that was made anew may
+// have something else at their address. They are ready once the stream has got behind the copy.
+static void prepare_gpu_counts(struct marker_kernel *kernel, cuda_module module) {
+    const size_t bytes = MARKERS_A_CONTEXT * sizeof *kernel->counts;
+    if (cuda_missing_for_memory() ||
+        cuda.module_kernel(&kernel->count_in_gpu, module, "ncclscope_count_in_gpu") != 0 ||
+        cuda.memory_allocate(&kernel->gpu_counts, bytes) != 0) {
+        kernel->gpu_counts = 0;
+        return;
+    }
+    kernel->device = device_of_primary(kernel->context);
+    kernel->nonce = clock_realtime_ns() ^ kernel->gpu_counts << 20 ^ 0x9E3779B97F4A7C15u;
+    kernel->last[0].launches = kernel->nonce;
+    if (cuda.copy_to_gpu(kernel->gpu_counts, kernel->last, bytes, kernel->stream) != 0)
+        kernel->gpu_counts = 0;
+}
+
 static enum timing_reason load(struct marker_kernel *kernel) {
     const size_t bytes = MARKERS_A_CONTEXT * sizeof *kernel->counts;
     cuda_module module;
     if (cuda_missing_for_markers()) return TIMING_NO_FUNCTION;
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    struct marker_count *memory = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED) return TIMING_NO_MARKER;
-    if (cuda.host_register(memory, bytes, CUDA_HOST_MAPPED) != 0 ||
+    if (cuda.host_register(memory, 2 * bytes, CUDA_HOST_MAPPED) != 0 ||
         cuda.host_device_pointer(&kernel->device_counts, memory, 0) != 0 ||
         cuda.module_load(&module, ptx) != 0 ||
         cuda.module_kernel(&kernel->count, module, "ncclscope_count") != 0 ||
         cuda.module_kernel(&kernel->span, module, "ncclscope_span") != 0)
         return TIMING_NO_MARKER;  // the memory stays: CUDA may know it
     kernel->counts = memory;
+    kernel->last = memory + MARKERS_A_CONTEXT;
     kernel->used = MARKER_ROUNDS;  // the first are those that measure
+    if (cuda.stream_create(&kernel->stream, CUDA_STREAM_NON_BLOCKING) != 0) kernel->stream = NULL;
+    else prepare_gpu_counts(kernel, module);
     return TIMING_FINE;
 }
 
@@ -75,6 +128,77 @@ struct marker_kernel *marker_kernel_load(cuda_context context) {
     kernel->reason = load(kernel);
     __atomic_store_n(&kernel_count, kernel_count + 1, __ATOMIC_RELEASE);
     return kernel;
+}
+
+u32 marker_kernel_list(struct marker_kernel **list) {
+    *list = kernels;
+    return __atomic_load_n(&kernel_count, __ATOMIC_ACQUIRE);
+}
+
+// ---- counting ----
+bool marker_kernel_launch(const struct marker_kernel *kernel, u32 number, cuda_stream stream) {
+    u64 published = kernel->device_counts + number * sizeof *kernel->counts;
+    u64 place = kernel->gpu_counts + number * sizeof *kernel->counts;
+    void *in_host[] = {&published}, *in_gpu[] = {&place, &published};
+    bool gpu = __atomic_load_n(&kernel->in_gpu, __ATOMIC_ACQUIRE);
+    return cuda.launch(gpu ? kernel->count_in_gpu : kernel->count, 1, 1, 1, 1, 1, 1, 0, stream,
+                       gpu ? in_gpu : in_host, NULL) == 0;
+}
+
+struct marker_count marker_kernel_count(const struct marker_kernel *kernel, u32 number) {
+    if (!number) return (struct marker_count){0};
+    struct marker_count count = marker_kernel_read(&kernel->counts[number]);
+    if (!__atomic_load_n(&kernel->has_last, __ATOMIC_ACQUIRE)) return count;
+    u64 last = __atomic_load_n(&kernel->last[number].launches, __ATOMIC_RELAXED);
+    if (last > count.launches) count.launches = last;
+    return count;
+}
+
+static bool wait_for_copy(const struct marker_kernel *kernel) {
+    u64 deadline_ns = clock_monotonic_ns() + COPY_PATIENCE_NS;
+    for (;;) {
+        int error = cuda.stream_query(kernel->stream);
+        if (error != CUDA_NOT_READY) return error == 0;
+        if (clock_monotonic_ns() > deadline_ns) return false;
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+}
+
+static bool copy_counts(struct marker_kernel *kernel) {
+    u32 used = __atomic_load_n(&kernel->used, __ATOMIC_RELAXED);
+    if (used > MARKERS_A_CONTEXT) used = MARKERS_A_CONTEXT;
+    kernel->last[0].launches = 0;
+    return cuda.copy_to_host(kernel->last, kernel->gpu_counts, used * sizeof *kernel->last,
+                             kernel->stream) == 0 &&
+           wait_for_copy(kernel) &&
+           __atomic_load_n(&kernel->last[0].launches, __ATOMIC_ACQUIRE) == kernel->nonce;
+}
+
+// Makes the context current for a moment, where it is its device's primary one and alive: nothing
+// can be asked of another one that may be gone.
+static bool copy_in_context(struct marker_kernel *kernel) {
+    cuda_context current = NULL;
+    unsigned flags = 0;
+    int active = 0;
+    if (cuda.context_current(&current) != 0) return false;
+    if (current == kernel->context) return copy_counts(kernel);
+    if (kernel->device < 0) return false;
+    if (cuda.primary_state(kernel->device, &flags, &active) != 0 || !active) return false;
+    if (cuda.context_push(kernel->context) != 0) return false;
+    bool copied = copy_counts(kernel);
+    cuda.context_pop(&current);
+    return copied;
+}
+
+bool marker_kernel_read_last(struct marker_kernel *kernel) {
+    if (!__atomic_load_n(&kernel->in_gpu, __ATOMIC_ACQUIRE)) return true;
+    if (__atomic_exchange_n(&kernel->reading, 1, __ATOMIC_ACQUIRE)) return false;
+    int mode = cuda_enter();
+    bool copied = copy_in_context(kernel);
+    cuda_leave(mode);
+    __atomic_store_n(&kernel->has_last, copied, __ATOMIC_RELEASE);
+    __atomic_store_n(&kernel->reading, 0, __ATOMIC_RELEASE);
+    return copied;
 }
 
 // ---- the excess of events over a kernel ----
@@ -136,17 +260,17 @@ static enum timing_reason run_rounds(const struct marker_kernel *kernel,
 struct marker_excess marker_kernel_measure_excess(struct marker_kernel *kernel,
                                                   const struct marker_round *rounds) {
     struct marker_excess excess = {.reason = kernel->reason};
-    cuda_stream stream;
     const u32 half = MARKER_ROUNDS / 2;
     if (excess.reason != TIMING_FINE) return excess;
-    if (cuda.stream_create(&stream, CUDA_STREAM_NON_BLOCKING) != 0) {
+    if (!kernel->stream) {
         excess.reason = TIMING_CUDA_ERROR;
         return excess;
     }
     // The first launch of a kernel loads it.
-    launch_span(kernel, 0, 0, stream);
-    excess.reason = run_rounds(kernel, rounds, stream);
+    launch_span(kernel, 0, 0, kernel->stream);
+    excess.reason = run_rounds(kernel, rounds, kernel->stream);
     if (excess.reason != TIMING_FINE) return excess;
+    if (kernel->gpu_counts) __atomic_store_n(&kernel->in_gpu, 1, __ATOMIC_RELEASE);
     i64 values[MARKER_ROUNDS];
     for (u32 i = 0; i < MARKER_ROUNDS; i++) {
         values[i] = excess_of(kernel, rounds, i);

@@ -15,6 +15,7 @@
 #include "cuda_driver.h"
 #include "event_filter.h"
 #include "event_pool.h"
+#include "graph_markers.h"
 #include "helper.h"
 #include "identity.h"
 #include "intern.h"
@@ -117,6 +118,7 @@ static void start(int version, const void *nccl_address) {
     }
     cuda_driver_find(nccl_address);
     timing_policy_choose(version);
+    timing_policy_settle_works();
     clock_choose();
     struct clock_pair before = clock_sample();
     u64 nonce = random_nonce();
@@ -206,6 +208,7 @@ nccl_result plugin_finalize(void *context) {
     chain_finalize(context);
     comm_close(context);
     launch_events_close(comm_open_count() == 0);
+    graph_markers_close(comm_open_count() == 0);
     if (comm_open_count() == 0) {
         intern_forget_addresses();
         helper_wake();

@@ -26,6 +26,7 @@ static void change(enum mode mode, u32 events) {
     meta_append(KIND_zoom, &slot);
     config.mode = mode;
     event_filter_set_events(events);
+    timing_policy_settle_works();
 }
 
 static void reset(void) {

@@ -199,7 +199,22 @@ void sampled_launches_note_operation(u64 handle, u16 comm, struct totals_entry *
     struct launch *launch =
         of_newest && newest[stream].sampled ? launch_of(newest[stream].handle, false) : NULL;
     if (launch) add_operation(launch, entry, 1);
-    else count_untimed(entry, UNTIMED_NOT_SAMPLED, 1);
+}
+
+// Works of launches that are not timed may have no slots, so these are what remains of a key's
+// works. Operations of a launch whose time is not known yet are among them until it is.
+void sampled_launches_count_not_sampled(struct totals_entry *entry) {
+    u16 comm = (u16)entry->key.word;
+    if (tally_level(entry->key) != LEVEL_WORK || (comm < NO_COMM && comm_reports_kernels(comm)))
+        return;
+    struct times *times = &entry->times;
+    u64 others = times->event_count + times->gpu_count;
+    for (unsigned reason = 0; reason < sizeof times->untimed / sizeof *times->untimed; reason++)
+        if (reason != UNTIMED_NOT_SAMPLED) others += times->untimed[reason];
+    u64 rest = entry->calls > others ? entry->calls - others : 0;
+    if (times->untimed[UNTIMED_NOT_SAMPLED] == rest) return;
+    times->untimed[UNTIMED_NOT_SAMPLED] = rest;
+    entry->changed = true;
 }
 
 // ---- times ----

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 
+#include "callback_state.h"
 #include "config.h"
 #include "cuda_driver.h"
 
@@ -85,6 +86,15 @@ void timing_policy_choose(int version) {
     timing_policy.in_force = possible(wanted(), version);
     timing_policy.by_events = timing_by_events();
     config.events = config.first_events = timing_policy_events(config.events);
+}
+
+void timing_policy_settle_works(void) {
+    const u32 below_works =
+        NCCL_KERNEL_CH | NCCL_KERNEL_PHASE | NCCL_PROXY_OP | NCCL_PROXY_STEP | NCCL_NET_PLUGIN;
+    u32 events = __atomic_load_n(&config.events, __ATOMIC_RELAXED);
+    bool drops = timing_policy.by_events && config.mode == MODE_PROFILE && !config.ring_bytes &&
+                 !config.chain[0] && !(events & below_works);
+    __atomic_store_n(&callback_state.drops_works, drops, __ATOMIC_RELAXED);
 }
 
 bool timing_policy_switch(enum gpu_timing timing) {

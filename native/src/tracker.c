@@ -387,8 +387,24 @@ static int older(const void *left, const void *right) {
     return x < y ? -1 : x > y;
 }
 
+// Works without slots are in the totals only.
+static void use_counted_works(void) {
+    if (!timing_policy.by_events) return;
+    for (u32 comm = 0; comm < comms_seen; comm++)
+        if (!comm_reports_kernels((u16)comm)) progress[comm].works = 0;
+    for (u32 place = 0; place < totals_places(); place++) {
+        const struct totals_entry *entry = totals_at(place);
+        u16 comm = entry ? (u16)entry->key.word : (u16)NO_COMM;
+        if (comm < comms_seen && tally_level(entry->key) == LEVEL_WORK &&
+            !comm_reports_kernels(comm))
+            progress[comm].works += entry->calls;
+    }
+}
+
+// After totals_update.
 size_t tracker_live(union slot *out, size_t room) {
     size_t used = 0;
+    use_counted_works();
     for (u32 comm = 0; comm < comms_seen && used < room / 2; comm++) {
         const struct progress *at = &progress[comm];
         if (!at->calls && !at->works) continue;

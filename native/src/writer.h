@@ -25,7 +25,8 @@ struct writer {
     u16 recent_entries[RECENT_ENTRIES];          // entries of that table, by turns
     u8 recent_next;                              // where in recent_entries the next one goes
     bool low_priority_closed;  // memory is short: this chunk is not for steps, ctrl, net and ranges
-    struct range_nest *nest;   // the thread's open ranges (range.c); NULL: it never had any
+    bool works_dropped;       // the newest launch has no slot, so its works get none (abi_modern.h)
+    struct range_nest *nest;  // the thread's open ranges (range.c); NULL: it never had any
 };
 _Static_assert(sizeof(struct writer) <= 64, "a line");
 extern HIDDEN _Thread_local struct writer writer_self;

@@ -1,4 +1,4 @@
-"""Formats counts, sizes, times and texts of jobs for people. Standard library only."""
+"""Formats counts, sizes, times and texts for messages of all verbs. Standard library only."""
 
 NOTHING = "–"
 _KIBI = ("B", "KiB", "MiB", "GiB", "TiB")

@@ -1,4 +1,4 @@
-"""What torchrun, Slurm, Open MPI and PMI tell each process in its environment.
+"""Variables of torchrun, Slurm, Open MPI and PMI, as Python reads them; the plugin has identity.c.
 
 One list per fact; the first variable that holds a number counts. native/src/identity.c records
 these variables of a process as `env.NAME`: pass RECORDED as the prefix to read them from a capture.

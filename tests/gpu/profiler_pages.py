@@ -22,8 +22,10 @@ SECTION = "gpu-profilers"
 TITLES = {
     "calls": "Two ranks of two hosts, 1 KiB and 32 MiB",
     "near": "Two ranks of one host, 1 KiB and 32 MiB",
-    "large": "Two ranks, 1 GiB",
-    "four": "Four ranks, 1 KiB",
+    "near-large": "Two ranks of one host, 1 GiB",
+    "near-four": "Four ranks of one host, 1 KiB",
+    "large": "Two ranks of two hosts, 1 GiB",
+    "four": "Four ranks of four hosts, 1 KiB",
     "kill": "Ranks that end by SIGKILL",
 }
 MODELS = ("densenet121", "gpt")
@@ -54,7 +56,7 @@ def bench_section(path: Path, left_out: Collection[str]) -> str:
     if path.stem == "kill":
         chosen = [tables.loss_table(comparison)]
     elif path.stem not in ("calls", "near"):
-        chosen = [tables.coverage_table(comparison)]
+        chosen = [tables.coverage_table(comparison), tables.times_table(comparison)]
     else:
         chosen = [
             tables.coverage_table(comparison),

@@ -11,8 +11,11 @@ and figures of it on any machine. Needs numpy and PyTorch; no duckdb, no network
   ddp, fsdp  DenseNet121 and a small GPT, with Flight Recorder and PyTorch's profiler as well
   near       the same cases on one host, with the library that --nccl names: it must allow two ranks
              on a GPU (2.30.7)
-  large      AllReduce and AllGather of 1 GiB
-  four       four ranks
+  near-large the same functions on one host, 1 GiB
+  near-four  the same functions on one host, four ranks, 1 KiB: with 32 MiB four ranks that share a
+             GPU wait for each other's place on it for ever, without any plugin too
+  large      AllReduce and AllGather of 1 GiB between hosts
+  four       four ranks of four hosts
   kill       ranks that end by SIGKILL; last and without MPS, which a killed client may break
 """
 
@@ -55,7 +58,8 @@ OWN_IN_TRAINING = ("empty", "ncclscope-profile", "ncclscope-trace")
 TORCH = ("flight-recorder", "torch-profiler")
 # Seconds that a piece may take, and their order. What is left goes to more rounds of `calls`.
 PIECES = {
-    "calls": 190, "near": 150, "ddp": 80, "fsdp": 70, "large": 45, "four": 45, "kill": 40,
+    "calls": 190, "near": 150, "near-large": 100, "near-four": 80, "ddp": 80, "fsdp": 70,
+    "large": 45, "four": 45, "kill": 40,
 }  # fmt: skip
 TIMEOUT_S = 25.0  # the longest that a rank may keep the others waiting
 Deadline = Callable[[], bool]  # whether time is over
@@ -271,6 +275,16 @@ def main() -> int:
             if "near" in wanted and arguments.nccl:
                 near = launch_options(2, arguments.simulate, arguments.nccl)
                 bench("near", whole, near, selection).run((COST, TIMES), 3, limit("near"))
+            if "near-large" in wanted and arguments.nccl:
+                near = launch_options(2, arguments.simulate, arguments.nccl)
+                plan = replace(plan_of(OPERATIONS, (1 << 30,), 1.5, arguments.calls), warm_up=1)
+                chosen = without(selection, AGAIN)
+                bench("near-large", plan, near, chosen).run((TIMES,), 1, limit("near-large"))
+            if "near-four" in wanted and arguments.nccl:
+                near = launch_options(4, arguments.simulate, arguments.nccl)
+                chosen = without(selection, AGAIN)
+                plan = plan_of(OPERATIONS, SIZES[:1], 0.5, arguments.calls)
+                bench("near-four", plan, near, chosen).run((TIMES,), 1, limit("near-four"))
             train_models(arguments, plugins, wanted, limit)
             if "large" in wanted:
                 plan = plan_of(("allreduce", "allgather"), (1 << 30,), 1.5, arguments.calls)
@@ -279,8 +293,7 @@ def main() -> int:
                     (COST,), 1, limit("large")
                 )
             if "four" in wanted:
-                functions = ("allreduce", "allgather", "sendrecv")
-                plan = plan_of(functions, SIZES[:1], 0.5, arguments.calls)
+                plan = plan_of(OPERATIONS, SIZES[:1], 0.5, arguments.calls)
                 bench("four", plan, four, without(selection, AGAIN)).run((COST,), 1, limit("four"))
             reserved_s = PIECES["kill"] * scale if "kill" in wanted else 0
             spent_s = time.monotonic() - BEGAN

@@ -38,6 +38,9 @@ from tests.gpu.timing import (
 )
 
 BLOCKS = int(os.environ.get("NCCLSCOPE_PAIRS", "20"))
+# Another build of the plugin, to be measured in turn with this one.
+BEFORE = os.environ.get("NCCLSCOPE_BEFORE", "")
+ANOTHER_BUILD = "profile, before"
 Pairs = list[list[float]]  # of wall_on, wall_off, cpu_on, cpu_off
 HEADER = [
     "NCCL, ranks", "function", "bytes", "way", "recording", "processes", "pairs", "off, µs",
@@ -58,10 +61,10 @@ def measure_process(program: Path, plugin: Path, placing: Placing, variant: str)
     """One pair of ranks: by measure its pairs of blocks, of the slower rank and of all CPU time."""
     with tempfile.TemporaryDirectory() as scratch:
         capture = Path(scratch) / "capture"
-        variables = dict(VARIANTS[variant] or {}) | {
+        variables = dict(VARIANTS["profile" if variant == ANOTHER_BUILD else variant] or {}) | {
             "NCCLSCOPE_DIR": str(capture),
             "NCCL_PROFILER_PLUGIN": str(plugin),
-            "SWITCH_TO": str(plugin_path()),
+            "SWITCH_TO": BEFORE if variant == ANOTHER_BUILD else str(plugin_path()),
         }
         commands = []
         for rank in range(RANKS):
@@ -112,7 +115,7 @@ def pairs(placing: Placing, results: Path, minutes: float) -> tuple[list[list[ob
     with tempfile.TemporaryDirectory() as scratch:
         program, plugin = build_rank(Path(scratch)), build_plugin(Path(scratch))
         for _ in rounds(minutes):
-            for variant in BARRED:
+            for variant in (*BARRED, ANOTHER_BUILD) if BEFORE else BARRED:
                 line = measure_process(program, plugin, placing, variant)
                 keep(results, {"piece": "pairs", "title": placing.title, **line})
     return pair_rows(placing.title, kept(results, "pairs", placing.title))
@@ -122,14 +125,14 @@ def pair_rows(title: str, lines: list[dict[str, Any]]) -> tuple[list[list[object
     """Rows of the table, and whether no bar is broken."""
     rows: list[list[object]] = []
     fine = True
-    for variant in BARRED:
+    for variant in (*BARRED, ANOTHER_BUILD):
         own = [line["pairs"] for line in lines if line["variant"] == variant]
         for key in own[0] if own else ():
             processes: list[Pairs] = [pairs[key] for pairs in own]
             function, size, way = key.split()
             wall, cpu = ratio(processes, 0, 1), ratio(processes, 2, 3)
             bars = [verdict(wall, most_wall((function, int(size), way))), verdict(cpu, MOST_CPU)]
-            fine &= not any("**" in bar for bar in bars)
+            fine &= variant == ANOTHER_BUILD or not any("**" in bar for bar in bars)
             median_us = [
                 f"{statistics.median(pair[k] for pairs in processes for pair in pairs) / 1e3:.2f}"
                 for k in (1, 0)
@@ -146,7 +149,10 @@ TRAINING_HEADER = [
     "≤ 1.01",
 ]  # fmt: skip
 _MOST_STEP = 1.01
-_PAIRS_OF_BLOCKS = {1: 100, 2: 50}  # by hosts: steps over sockets take three times as long
+# By hosts: steps over sockets take three times as long.
+_PAIRS_OF_BLOCKS = {
+    hosts: int(os.environ.get("NCCLSCOPE_PAIRS", pairs)) for hosts, pairs in ((1, "100"), (2, "50"))
+}
 
 
 def measure_training(job: str, plugin: Path, placing: Placing, variant: str) -> Pairs:

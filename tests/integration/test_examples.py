@@ -5,11 +5,10 @@ import socket
 import subprocess
 import sys
 
-import pytest
-
+from tests.support.packages import needs
 from tests.support.paths import ROOT
 
-pytest.importorskip("torch")
+pytestmark = needs("torch")
 
 _EXAMPLES = ("ddp", "densenet", "fsdp2", "tensor_parallel", "pipeline", "graph_replay")
 # PyTorch is imported once, which takes longer than all examples; the ranks are forks.

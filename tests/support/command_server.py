@@ -3,7 +3,8 @@
 A command takes half a second to import numpy, DuckDB and the package, and a tenth to do its work.
 Tests start many hundred commands. This process imports everything once and forks for each of them,
 so that a command still has a process of its own. Started as a program, it reads one request a line:
-JSON with the words, directory, environment and files for the output, and answers with the exit code.
+JSON with the words, directory, environment and files for the output, and answers with the exit code
+and the CPU time of all commands so far.
 """
 
 import importlib
@@ -26,6 +27,7 @@ class CommandServer:
     """The server as a test process uses it; it ends with the test process."""
 
     def __init__(self) -> None:
+        self.seconds = 0.0  # of CPU time, of all commands
         self._environment = _fixed_variables(os.environ)
         self._process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -52,7 +54,7 @@ class CommandServer:
             assert self._process.stdout
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-            code = json.loads(self._process.stdout.readline())
+            code, self.seconds = json.loads(self._process.stdout.readline())
             out, err = (path.read_text() for path in files)
         if code == -signal.SIGALRM:
             raise subprocess.TimeoutExpired(words, timeout, out, err)
@@ -103,7 +105,8 @@ def _serve() -> None:
         child = os.fork()
         if child == 0:
             os._exit(_command(request))
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(json.dumps([code, sum(os.times()[:4])]), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Marks of tests, by folder, file or test below tests/: a mark holds for everything below its key.
 
 `make quick` leaves slow tests out; it is to answer in 90 seconds on two cores. Tests in real time
-watch a job that runs, or measure time: `make test` runs them one after the other.
+watch a job that runs. Those whose answer is a time, or who is late, are measuring: `make test` runs
+them one after the other. The others wait for what a job does: they run two at a time.
 """
 
 SLOW = {
@@ -51,26 +52,42 @@ SLOW = {
 }
 
 
-REAL_TIME = {
+MEASURING = {
+    "integration/cli/test_run.py::test_a_second_run": "a verdict on a job in real time",
+    "integration/cli/test_run.py::test_commands_of_the_demo": "a verdict on a job in real time",
+    "integration/diagnose/test_diagnose.py::test_simulated_jobs": "their times are the machine's",
+    "integration/docs/test_guides.py::test_commands": "verdicts on jobs in real time",
+    "integration/live/test_hooks.py": "names the late rank of a job in real time",
+    "integration/live/test_prometheus.py::test_a_late_rank": "alerts on a job in real time",
+    "integration/live/test_prometheus.py::test_every_panel": "no alert on a job in real time",
+    "integration/live/test_top.py": "names the late rank of a job in real time",
+    "integration/overhead/test_overhead.py::test_a_": "measures time",
+    "integration/overhead/test_overhead.py::test_our_own_share": "measures time",
+}
+
+
+WAITING = {
     "browser/test_timeline_page.py::test_a_running_job": "a page beside a job",
     "integration/bench/test_bench.py::test_a_rank_that": "ranks with a time limit",
     "integration/cli/test_ctl.py": "asks a running job",
-    "integration/cli/test_run.py::test_a_second_run": "a verdict on a job in real time",
-    "integration/cli/test_run.py::test_commands_of_the_demo": "a verdict on a job in real time",
-    "integration/cli/test_stacks.py": "asks a running job",
-    "integration/cli/test_status.py": "asks a running job",
-    "integration/diagnose/test_diagnose.py::test_simulated_jobs": "their times are the machine's",
+    "integration/cli/test_stacks.py::test_stacks": "asks a running job",
+    "integration/cli/test_status.py::test_a_job_that_hangs": "asks a running job",
+    "integration/cli/test_status.py::test_a_thousand_ranks": "live pages that must be new",
+    "integration/cli/test_status.py::test_killed_at_once": "a process that must not be late",
+    "integration/cli/test_status.py::test_who_names_no": "live pages that must be new",
     "integration/diagnose/test_hang_verdicts.py": "ranks wait for seconds",
     "integration/diagnose/test_known_hangs.py": "ranks wait for seconds",
-    "integration/docs/test_guides.py": "verdicts on jobs in real time",
-    "integration/export/test_follow.py": "reads beside a job",
-    "integration/live": "servers beside a job",
-    "integration/overhead": "measures time",
+    "integration/export/test_follow.py::test_lines": "reads beside a job",
+    "integration/live/test_prometheus.py::test_a_hang": "Prometheus beside a job",
+    "integration/live/test_prometheus.py::test_exposition": "a server beside a job",
+    "integration/live/test_prometheus.py::test_numbers": "Prometheus beside a job",
+    "integration/live/test_serve.py": "servers beside a job",
+    "integration/overhead/test_overhead.py::test_commands": "commands with a time limit",
+    "integration/overhead/test_overhead.py::test_who_ends": "commands that are ended",
     "integration/recorder/test_disk.py": "a recorder that must keep up",
     "integration/recorder/test_harmed_files.py": "a recorder that must keep up",
     "integration/recorder/test_live_page.py": "a recorder that must keep up",
     "integration/recorder/test_resource_failures.py": "a recorder that must keep up",
-    "integration/report/test_known_shares.py": "shares of a job in real time",
     "integration/report/test_paused_ranks.py": "a job in real time",
     "integration/report/test_running_jobs.py": "reads beside a job",
     "integration/system": "samples a job in real time",

@@ -116,6 +116,11 @@ def _command_server() -> CommandServer:
     return CommandServer()
 
 
+def seconds_of_commands() -> float:
+    """CPU time of all commands that `ncclscope` ran in forks."""
+    return _command_server().seconds if _command_server.cache_info().currsize else 0.0
+
+
 def dump(capture: Path) -> list[dict[str, Any]]:
     """All events of a capture, as users get them."""
     printed = ncclscope("dump", "--json", capture)

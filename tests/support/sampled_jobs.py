@@ -71,9 +71,10 @@ def run_sampled(
     mode: str = "profile",
     release: str = "2.28",
     one_host: bool = True,
+    codes: int = 0,
     **variables: str,
 ) -> list[Rank]:
-    """Runs the cases of sampled_workload.py; every rank must exit with 0."""
+    """Runs the cases of sampled_workload.py; every rank must exit with `codes`."""
     base = {name: value for name, value in os.environ.items() if not name.startswith("NCCL")}
     shared = base | {
         "NCCL_PROFILER_PLUGIN": str(plugin_path()),
@@ -95,7 +96,7 @@ def run_sampled(
     finally:
         for job in jobs:
             job.kill()
-    assert [job.returncode for job in jobs] == [0] * ranks
+    assert [job.returncode for job in jobs] == [codes] * ranks
     by_pid = {folder.name.split(".")[-2]: folder for folder in process_folders(capture)}
     return [
         Rank(by_pid[str(job.pid)], [json.loads(line) for line in output.splitlines()])

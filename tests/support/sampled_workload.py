@@ -7,6 +7,7 @@ where a test needs it.
 import ctypes as c
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -237,6 +238,11 @@ def leave(calls: int) -> None:
         all_reduce(4096)
     sys.stdout.flush()
     sys.exit(0)
+
+
+def die(_: int) -> None:
+    """As a job that runs out of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 for word in sys.argv[1:]:

@@ -1,5 +1,6 @@
-"""The analyses' SQL texts, and three engines that run them over Parquet files."""
+"""The analyses' SQL texts, and engines that run them over Parquet files."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,52 @@ def on_datafusion(folder: Path) -> Engine:
             for batch in context.sql(f"select * from {name}").collect()
             for row in batch.to_pylist()
         ]
+
+    return run
+
+
+def on_spark(folder: Path) -> Engine:
+    sql = pytest.importorskip("pyspark.sql")
+    session = (
+        sql.SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    for table in TABLES:
+        session.read.parquet(str(folder / f"{table}.parquet")).createOrReplaceTempView(table)
+
+    def run(name: str, text: str) -> list[tuple[Any, ...]]:
+        frame = session.sql(text).cache()
+        frame.createOrReplaceTempView(name)
+        return [tuple(row) for row in frame.collect()]
+
+    return run
+
+
+# Without them ClickHouse takes an alias for the column of the same name, and casts NULL to 0.
+CLICKHOUSE_SETTINGS = ("prefer_column_name_to_alias = 1", "cast_keep_nullable = 1")
+
+
+def on_clickhouse(folder: Path) -> Engine:
+    """ClickHouse within this process."""
+    session = pytest.importorskip("chdb.session").Session()
+    for setting in (*CLICKHOUSE_SETTINGS, "output_format_json_quote_64bit_integers = 0"):
+        session.query(f"set {setting}")
+    session.query("create database texts")
+    session.query("use texts")
+
+    def create(table: str, text: str) -> None:
+        session.query(f"create table {table} engine = Memory as {text}")
+
+    for table in TABLES:
+        create(table, f"select * from file('{folder / table}.parquet', Parquet)")
+
+    def run(name: str, text: str) -> list[tuple[Any, ...]]:
+        create(name, text)
+        lines = str(session.query(f"select * from {name}", "JSONCompactEachRow")).splitlines()
+        return [tuple(json.loads(line)) for line in lines]
 
     return run
 

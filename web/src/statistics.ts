@@ -67,7 +67,7 @@ function bestDurations(timed: Operation[]): number[] {
   return timed.filter(({ source }) => SOURCE_GRADES[source] === best).map(({ duration }) => duration);
 }
 
-/** For each of PERCENTS the smallest value that so many percent of all do not exceed; null: no values. */
+/** For each of PERCENTS the smallest value that this percentage of all do not exceed; null: no values. */
 export function percentiles(values: number[]): (number | null)[] {
   const sorted = [...values].sort((a, b) => a - b);
   return PERCENTS.map((percent) =>

@@ -45,6 +45,37 @@ static int get_context(void **context) {
     return error;
 }
 
+static int get_device(int *device) {
+    int error = fault_of_call("cuCtxGetDevice");
+    return error ? error : (int)cudaGetDevice(device);
+}
+static int primary_state(int device, unsigned *flags, int *active) {
+    (void)device;
+    *flags = 0;
+    *active = 1;
+    return fault_of_call("cuDevicePrimaryCtxGetState");
+}
+static int retain_primary(void **context, int device) {
+    *context = &contexts[device % MAX_DEVICES];
+    return fault_of_call("cuDevicePrimaryCtxRetain");
+}
+static int release_primary(int device) {
+    (void)device;
+    return 0;
+}
+
+static _Thread_local int device_below;  // the current one before the last push
+static int push_context(struct context *context) {
+    int error = fault_of_call("cuCtxPushCurrent_v2");
+    if (error) return error;
+    cudaGetDevice(&device_below);
+    return (int)cudaSetDevice((int)(context - contexts));
+}
+static int pop_context(void **context) {
+    *context = current_context();
+    return (int)cudaSetDevice(device_below);
+}
+
 // ---- capture modes ----
 static _Thread_local int thread_mode = MODE_GLOBAL;
 
@@ -158,15 +189,89 @@ static int device_pointer(uint64_t *device, void *memory, unsigned flags) {
     return fault_of_call("cuMemHostGetDevicePointer_v2");
 }
 
+// Memory of a context that is gone cannot be copied. Of other memory nothing is known.
+enum { MAX_ALLOCATIONS = 64 };
+static struct allocation {
+    uint64_t address;
+    struct context *context;
+    uint64_t generation;
+} allocations[MAX_ALLOCATIONS];
+static _Atomic int allocation_count;
+
+static int allocate_memory(uint64_t *device, size_t bytes) {
+    int error = fault_of_call("cuMemAlloc_v2");
+    if (!error) error = forbidden();
+    if (error) return error;
+    struct context *context = current_context();
+    *device = (uint64_t)(uintptr_t)malloc(bytes);
+    memset((void *)(uintptr_t)*device, 0xA5, bytes);
+    int place = allocation_count++;
+    if (place < MAX_ALLOCATIONS)
+        allocations[place] = (struct allocation){*device, context, context->generation};
+    return 0;
+}
+
+static bool is_gone(uint64_t address) {
+    for (int i = 0; i < allocation_count && i < MAX_ALLOCATIONS; i++)
+        if (allocations[i].address == address)
+            return allocations[i].generation != allocations[i].context->generation;
+    return false;
+}
+
+struct copy {
+    struct task task;
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+static int64_t run_copy(struct task *task, uint64_t number, int64_t start_ns) {
+    (void)number;
+    struct copy *copy = (struct copy *)task;
+    memcpy(copy->to, copy->from, copy->bytes);
+    return start_ns + 1000;
+}
+static int add_copy(void *to, const void *from, size_t bytes, cudaStream_t stream) {
+    struct copy *copy = calloc(1, sizeof *copy);
+    copy->task = (struct task){.run = run_copy, .release = free_task, .holders = 1};
+    copy->to = to;
+    copy->from = from;
+    copy->bytes = bytes;
+    stream_add(stream_of(stream), &copy->task);
+    return 0;
+}
+static int copy_to_gpu(uint64_t to, const void *from, size_t bytes, cudaStream_t stream) {
+    int error = fault_of_call("cuMemcpyHtoDAsync_v2");
+    if (!error && is_gone(to)) error = INVALID_VALUE;
+    return error ? error : add_copy((void *)(uintptr_t)to, from, bytes, stream);
+}
+static int copy_to_host(void *to, uint64_t from, size_t bytes, cudaStream_t stream) {
+    int error = fault_of_call("cuMemcpyDtoHAsync_v2");
+    if (!error && is_gone(from)) error = INVALID_VALUE;
+    return error ? error : add_copy(to, (const void *)(uintptr_t)from, bytes, stream);
+}
+static int query_stream(cudaStream_t stream) {
+    int error = fault_of_call("cuStreamQuery");
+    return error ? error : (int)cudaStreamQuery(stream);
+}
+
 // ---- kernels, known by their names ----
-enum kernel { NO_KERNEL, REFERENCE, COUNT, SPAN };
+enum kernel { NO_KERNEL, REFERENCE, COUNT, COUNT_IN_GPU, SPAN };
+enum { PUBLISHED_EVERY_NS = 1000000 };
 static char kernels[SPAN + 1];  // a handle is the address of its number's place
 
 struct marker {
     struct task task;
     enum kernel kernel;
-    uint64_t *place, wait_ns;
+    uint64_t *place, *published, wait_ns;
 };
+
+static void count_in_gpu(const struct marker *marker, uint64_t now_ns) {
+    uint64_t count = __atomic_add_fetch(&marker->place[0], 1, __ATOMIC_RELAXED);
+    if (now_ns - marker->place[1] < PUBLISHED_EVERY_NS) return;
+    marker->place[1] = now_ns;
+    __atomic_store_n(&marker->published[0], count, __ATOMIC_RELAXED);
+    __atomic_store_n(&marker->published[1], now_ns, __ATOMIC_RELAXED);
+}
 
 static int64_t run_marker(struct task *task, uint64_t number, int64_t start_ns) {
     (void)number;
@@ -175,7 +280,8 @@ static int64_t run_marker(struct task *task, uint64_t number, int64_t start_ns) 
     if (marker->kernel == COUNT) {
         __atomic_fetch_add(&marker->place[0], 1, __ATOMIC_RELAXED);
         __atomic_store_n(&marker->place[1], (uint64_t)start_ns, __ATOMIC_RELAXED);
-    } else {
+    } else if (marker->kernel == COUNT_IN_GPU) count_in_gpu(marker, (uint64_t)start_ns);
+    else {
         end_ns = start_ns + (int64_t)marker->wait_ns;
         sim_sleep_until(end_ns);
         __atomic_store_n(&marker->place[0], (uint64_t)start_ns, __ATOMIC_RELAXED);
@@ -190,6 +296,7 @@ static int launch_marker(enum kernel kernel, cudaStream_t stream, void **argumen
     marker->kernel = kernel;
     marker->place = *(uint64_t **)arguments[0];
     if (kernel == SPAN) marker->wait_ns = *(uint64_t *)arguments[1];
+    if (kernel == COUNT_IN_GPU) marker->published = *(uint64_t **)arguments[1];
     stream_add(stream_of(stream), &marker->task);
     return 0;
 }
@@ -212,8 +319,10 @@ static int load_module(void **module, const void *image) {
 }
 
 static int find_kernel(void **kernel, void *module, const char *name) {
-    static const char *const names[] = {
-        [REFERENCE] = "reference", [COUNT] = "ncclscope_count", [SPAN] = "ncclscope_span"};
+    static const char *const names[] = {[REFERENCE] = "reference",
+                                        [COUNT] = "ncclscope_count",
+                                        [COUNT_IN_GPU] = "ncclscope_count_in_gpu",
+                                        [SPAN] = "ncclscope_span"};
     int error = fault_of_call("cuModuleGetFunction");
     (void)module;
     for (int i = REFERENCE; !error && i <= SPAN; i++)
@@ -256,6 +365,16 @@ void *ncclscopeSimulatedDriver(const char *name) {
         {"cuEventElapsedTime", (void *)elapsed_time},
         {"cuMemHostRegister_v2", (void *)register_memory},
         {"cuMemHostGetDevicePointer_v2", (void *)device_pointer},
+        {"cuMemAlloc_v2", (void *)allocate_memory},
+        {"cuMemcpyHtoDAsync_v2", (void *)copy_to_gpu},
+        {"cuMemcpyDtoHAsync_v2", (void *)copy_to_host},
+        {"cuStreamQuery", (void *)query_stream},
+        {"cuCtxGetDevice", (void *)get_device},
+        {"cuDevicePrimaryCtxGetState", (void *)primary_state},
+        {"cuDevicePrimaryCtxRetain", (void *)retain_primary},
+        {"cuDevicePrimaryCtxRelease_v2", (void *)release_primary},
+        {"cuCtxPushCurrent_v2", (void *)push_context},
+        {"cuCtxPopCurrent_v2", (void *)pop_context},
         {"cuModuleLoadData", (void *)load_module},
         {"cuModuleGetFunction", (void *)find_kernel},
         {"cuLaunchKernel", (void *)launch_kernel},

@@ -289,10 +289,11 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
     F(u32, excess_idle_ns) F(u16, clock) F(u16, comm) F(u8, calibrated) F(u8, reason)   \
     F(u16, samples) A(u8, gpu_uuid, 16)
 // Replays of the graph that a capture became, as its marker kernel counts them; the last one of a
-// capture holds. reason (TIMING_REASONS): why they are not counted; else 0.
+// capture holds. reason (TIMING_REASONS): why they are not counted; else 0. at_least: the GPU may have
+// counted more.
 #define GRAPH_REPLAYS_FIELDS(F, A)                                                             \
     F(u64, capture) F(u64, replays) F(u64, t0) F(u64, gpu_last_ns) F(u32, marker) F(u16, comm) \
-    F(u8, reason) F(u8, spare) F(u32, launches) A(u8, spare2, 12)
+    F(u8, reason) F(u8, at_least) F(u32, launches) A(u8, spare2, 12)
 // How many calls of a key a capture took; the last one of a key holds.
 #define GRAPH_CALL_FIELDS(F, A)                                                       \
     F(u64, capture) F(u64, count) F(u64, calls) F(u16, comm) F(u8, level) F(u8, func) \

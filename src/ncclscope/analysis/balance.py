@@ -28,7 +28,7 @@ class FunctionBalance:
 
 
 def balances(run: Run, least_ranks: int) -> tuple[FunctionBalance, ...]:
-    """By communicator of at least so many ranks, and function."""
+    """By communicator of at least `least_ranks` ranks, and function."""
     operations = run.operations
     is_counted = (operations["size_bytes"] != NONE) & (operations["global_rank"] != NONE)
     return _balances(run, least_ranks, np.flatnonzero(run.current & is_counted))

@@ -52,7 +52,7 @@ class Divergence:
 
 
 def divergences(run: Run, most: int) -> tuple[Divergence, ...]:
-    """The first divergence of at most so many communicators."""
+    """The first divergence of each communicator, of at most `most` of them."""
     instances = run.model.tables["instances"]
     wrong = np.flatnonzero((instances["mismatch"] == 1) & (instances["form"] == COLLECTIVE))
     wrong = np.union1d(wrong, _with_different_roots(run))

@@ -24,7 +24,7 @@ from ncclscope.model.model import Model
 from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SOURCES
 
 Key = tuple[str, str, int, str]  # communicator, function, bytes, datatype
-_MOST = 4000  # samples of a kind; beyond, every so many-th
+_MOST = 4000  # samples of a kind; beyond, one of every few
 _BLOCKS = 32  # of a run's rounds
 LEAST_ROUNDS = 16
 _SETTLED = 0.1  # of a run's rounds are its start-up

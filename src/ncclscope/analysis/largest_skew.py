@@ -56,7 +56,7 @@ def stretch_of_largest_skew(
 
 
 def _ranks_around(ranks: Ints, late: int, most: int) -> Ints:
-    """At most so many ranks, the late one among them."""
+    """At most `most` ranks, the late one among them."""
     place = int(np.searchsorted(ranks, late))
     first = min(max(place - most // 2, 0), max(len(ranks) - most, 0))
     return ranks[first : first + most]

@@ -1,4 +1,4 @@
-"""How fast the links between ranks are against their peers.
+"""How fast the links between ranks are against their peers, as numbers without a threshold.
 
 A link is compared by transfers: proxy steps where they are on record (mode full), else sends with
 their receives. Which link is slow enough for a finding is decided in diagnose/rules/slow_link.py.

@@ -1,4 +1,4 @@
-"""The measures that reports, findings, exports, metrics and the timeline share: one home for each.
+"""Definitions that all outputs share: start of an operation, extent, bandwidth, percentiles.
 
 When an operation began (`began_ns`, `BEGAN_SQL`, `BEGAN_RAW_SQL`)
     Its start on the GPU. Where that is not known: its launch, else its call, else its enqueueing.

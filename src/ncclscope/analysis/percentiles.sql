@@ -1,4 +1,4 @@
--- Median and 99th percentile of each group, by grade of the times: 0 the GPU's, 1 the proxy's,
+-- Median and 99th percentile (as measures.py defines them) of each group, by grade of the times: 0 the GPU's, 1 the proxy's,
 -- 2 the host's, 3 the time of the call. A percentile is the mean of the bucket it falls into.
 with graded as (
     select

@@ -37,7 +37,7 @@ def _student(freedom: int) -> float:
 
 
 def knows_spread(a: int, b: int) -> bool:
-    """Whether so many runs on each side show how much equal runs differ."""
+    """Whether `a` and `b` runs are enough to show how much equal runs differ."""
     return a + b - 2 >= 2
 
 

@@ -49,7 +49,7 @@ class SynchronizedInstances:
     rank: Ints  # global
     duration_ns: Ints
     own_ns: Floats  # as in OwnTimes
-    weight: float  # one instance stands for so many, where not all are looked at
+    weight: float  # how many instances this one stands for, where not all are looked at
 
     @property
     def wire_ns(self) -> Floats:

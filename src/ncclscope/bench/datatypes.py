@@ -1,4 +1,4 @@
-"""NCCL's datatypes and reduction operators by nccl-tests' names, and how numpy holds their values.
+"""How numpy holds values of the datatypes of nccl/datatypes.py, and reduction operators.
 
 numpy has no bfloat16 and no 8-bit floats. Test data are small whole numbers, which are converted
 through the bits of float32.

@@ -185,7 +185,7 @@ SCHEMA = (
     "41 EventClock t0:u64 excess_median_ns:u64 excess_spread_ns:u64 excess_busy_ns:u32 "
     "excess_idle_ns:u32 clock:u16 comm:u16 calibrated:u8 reason:u8 samples:u16 gpu_uuid:u8:16\n"
     "42 GraphReplays capture:u64 replays:u64 t0:u64 gpu_last_ns:u64 marker:u32 comm:u16 "
-    "reason:u8 spare:u8 launches:u32 spare2:u8:12\n"
+    "reason:u8 at_least:u8 launches:u32 spare2:u8:12\n"
     "43 GraphCall capture:u64 count:u64 calls:u64 comm:u16 level:u8 func:u8 dtype:u8 algo:u8 "
     "proto:u8 bits:u8 spare:u8:24\n"
     "44 RangePayload parent:u64 t0:u64 schema:u32 bytes:u16 offset:u16 data:u8:32\n"

@@ -295,7 +295,7 @@ def _list_for_c(events: Events, seen: npt.NDArray[np.bool_]) -> tuple[_abi.Event
 def _empty_events(
     kind: str, most: int, converter: TickConverter, log: SlotLog, plan: ReadPlan
 ) -> tuple[Events, npt.NDArray[np.bool_]]:
-    """Arrays for at most so many events of a kind, and for the strings that occur in them."""
+    """Arrays for at most `most` events of a kind, and for the strings that occur in them."""
     behind = most if kind in EXTENSIONS else 0
     names = [name for name in _NAME_FIELDS if name in (dtypes.OURS.dtypes[kind].names or ())]
     seen = np.zeros((len(names), 512), np.bool_)

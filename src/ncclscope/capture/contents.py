@@ -154,7 +154,7 @@ def _count_arena(contents: ProcessContents, fd: int, header: Header, ends: dict[
 
 
 def _pread(fd: int, most: int, offset: int) -> bytes:
-    """At most so many bytes of a file from an offset on."""
+    """At most `most` bytes of a file from an offset on."""
     return os.pread(fd, max(min(os.fstat(fd).st_size - offset, most), 0), offset)
 
 

@@ -24,6 +24,7 @@ ADDED_FIELDS = {
     "KernelLaunch.capture": 4,
     "Tally.next_sampled": 4,
     "Zoom.gpu_timing": 4,
+    "GraphReplays.at_least": 4,
 }
 # Bytes and struct codes of the schema's types.
 TYPE_BYTES = {"u8": 1, "char": 1, "u16": 2, "u32": 4, "i32": 4, "u64": 8, "i64": 8}

@@ -84,6 +84,7 @@ class Graphs:
     replays: dict[int, int]  # by capture
     untold: dict[int, str]  # captures whose replays were not counted, and why
     calls: tuple[GraphCall, ...]
+    at_least: frozenset[int] = frozenset()  # captures that may have been replayed more often
 
 
 @dataclass(slots=True)
@@ -189,12 +190,14 @@ def graphs(meta: Metadata) -> Graphs:
     """What markers counted; the last slot of a capture, and of a key in it, holds."""
     replays: dict[int, int] = {}
     untold: dict[int, str] = {}
+    at_least: dict[int, bool] = {}
     for slot in meta.of("GraphReplays"):
         capture, reason = int(slot["capture"]), timing_reason(int(slot["reason"]))
         if reason:
             untold[capture] = reason
         else:
             replays[capture] = int(slot["replays"])
+            at_least[capture] = bool(slot["at_least"])
     names = ("capture", "comm", "func", "dtype", "count", "bits")
     calls: dict[tuple[int, ...], GraphCall] = {}
     for slot in meta.of("GraphCall"):
@@ -208,7 +211,8 @@ def graphs(meta: Metadata) -> Graphs:
             bits=number["bits"],
             calls=number["calls"],
         )
-    return Graphs(replays, untold, tuple(calls.values()))
+    lower_bounds = frozenset(capture for capture, is_bound in at_least.items() if is_bound)
+    return Graphs(replays, untold, tuple(calls.values()), lower_bounds)
 
 
 def counters(

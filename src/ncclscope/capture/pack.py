@@ -1,4 +1,4 @@
-"""One archive of a capture for a bug report, without paths, command lines and host names.
+"""One archive of a capture for a bug report. redact.py says what is removed from it.
 
 Identities in file headers, the recorder's notes and texts of ranges are cleaned. Events stay as
 they are: they hold sizes, times and addresses of memory, no data.

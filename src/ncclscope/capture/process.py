@@ -153,7 +153,7 @@ def _read_log(
 ) -> tuple[SlotLog, list[Header], dict[int, str]]:
     """All log segments with newer versions of slots in their places; headers; thread names.
 
-    `newest`: no more than so many slots of each.
+    `newest`: at most this many slots of each.
     """
     segments, headers = [], []
     for header, data in files:

@@ -61,7 +61,7 @@ def _variables(arguments: argparse.Namespace, settings: Settings) -> dict[str, s
 
 
 def _earlier_processes(capture: Path) -> frozenset[str]:
-    """Process folders that earlier runs left in the capture. It says that there are some, and the
+    """Process folders that earlier runs left in the capture. A line names their number, and the
     summary leaves them out.
     """
     if global_rank(os.environ) is not None or not capture.is_dir():

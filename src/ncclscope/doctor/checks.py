@@ -1,4 +1,5 @@
-"""The checks of `ncclscope doctor`: each examines one thing and returns a `Check`."""
+"""The checks of `ncclscope doctor`: each examines one thing and returns a `Check`. Known
+defects of releases are in nccl/releases.py."""
 
 import os
 import platform

@@ -60,7 +60,7 @@ def cluster_engine(
     address         tcp://HOST:PORT, or file: and the path of a scheduler file
     tell            gets a line about what ran
     on              what people call the cluster, unless that is its address
-    workers         that it should have, within so many seconds; it goes on with fewer
+    workers         that it should have, and within how many seconds; it goes on with fewer
     wait_for_start  returns when its workers start
     """
     on = on or address
@@ -101,7 +101,7 @@ def _client(on: str) -> Iterator[Any]:
 
 
 def _wait_for_workers(client: Any, on: str, workers: int, within_s: float) -> None:
-    """Waits for so many workers, and goes on with fewer after a while; an error without any."""
+    """Waits for `workers`, and goes on with fewer after a while; an error without any."""
     try:
         client.wait_for_workers(workers, timeout=within_s)
     except TimeoutError:

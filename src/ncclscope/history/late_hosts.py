@@ -65,7 +65,7 @@ class HostRecord:
     jobs: int
     origin_in: int  # of these jobs
     expected: float  # jobs that chance gives
-    probability: float  # of so many jobs or more by chance, on any of the hosts: an upper bound
+    probability: float  # of this many jobs or more by chance, on any of the hosts: an upper bound
     share: float  # of the time of all ranks that waits because of it, mean over its jobs
     one_place: bool  # always at the same place: it and the place cannot be told apart
     is_late: bool  # again and again
@@ -98,7 +98,7 @@ def origin_hosts(hosts: Sequence[HostRow]) -> set[str]:
 
 
 def tail_bound(times: int, jobs: int, expected: float) -> float:
-    """An upper bound of the probability of so many jobs or more, if chance gives `expected`.
+    """An upper bound of the probability of `times` jobs or more, if chance gives `expected`.
 
     >>> tail_bound(1, 4, 2.0)
     1.0

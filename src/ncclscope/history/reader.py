@@ -33,7 +33,7 @@ class Job:
 class History:
     """A directory of jobs, the oldest first.
 
-    names      of jobs, at most the last so many; all of one shape where that is given
+    names      of jobs, at most the `last` ones; all of one shape where one is given
     jobs       what is kept of them; read when first asked for
     left_out   files that are there and not whole
     """

@@ -2,7 +2,7 @@
 
 In each job, a link is slow if its transfers took half as long again as those of the median link. If
 all links are alike, k slow links of n fall on each link with k/n. A link that always joins the same
-ranks cannot be told from what these ranks do; readers are told so.
+ranks cannot be told from what these ranks do; answers say so.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class LinkRecord:
     jobs: int
     slow_in: int  # of these jobs
     expected: float  # jobs that chance gives
-    probability: float  # of so many jobs or more by chance, on any of the links: an upper bound
+    probability: float  # of this many jobs or more by chance, on any of the links: an upper bound
     slowness: float  # times the median link; median over its jobs
 
 

@@ -19,8 +19,8 @@ class Closeable(Protocol):
 
 
 def file_limit(wanted: int) -> int:
-    """How many connections this process can have: `wanted`, or fewer where it may not open so many
-    files. Raises its own limit as far as it may.
+    """How many connections this process can have: `wanted`, or fewer where it may not open that
+    many files. Raises its own limit as far as it may.
     """
     least = wanted + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -25,7 +25,7 @@ JobKind = tuple[Path, str]
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """What a hook is told."""
+    """What a hook gets."""
 
     kind: str
     run: str

@@ -1,4 +1,4 @@
-"""A followed job's series: sums over what was read of its processes."""
+"""Values of all metrics for a followed job, from what was read of its processes."""
 
 import math
 import os

@@ -114,7 +114,7 @@ def build(
             job.context.complete_columns(writer, job.rows)
             model, checked = _join(capture, writer, job, engine)
         return load(capture, writer.finish(capture, manifest_of(model, mark), checked))
-    except NcclscopeError:
+    except (NcclscopeError, OSError):  # of the latter one is a full disk
         # The next command goes on with what a cluster decoded.
         writer.kept = resumable and writer.has_checkpoints
         raise

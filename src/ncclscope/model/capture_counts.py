@@ -109,6 +109,9 @@ def _damage(decoded: DecodedProcess) -> list[str]:
         notes.append(impossible_sizes(decoded.unsized))
     for name, number in decoded.of_unknown_datatype.items():
         notes.append(f"{plural(number, 'operation')} of unknown size: unknown datatype {name}")
+    if graphs := decoded.process.graphs.at_least:
+        some = plural(len(graphs), "CUDA graph")
+        notes.append(f"replays of {some} are counted up to the last heartbeat: there may be more")
     return [*notes, *damage.unreadable]
 
 

@@ -1,4 +1,4 @@
-"""NCCL's datatypes: one row each, with the names that NCCL, nccl-tests and PyTorch give them.
+"""NCCL's datatypes: one row each, with number, bits, and names in NCCL, nccl-tests and PyTorch.
 
 A datatype that is not in the list has no size. Callers say so; they never take it for one byte.
 """

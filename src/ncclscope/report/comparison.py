@@ -137,7 +137,7 @@ def _in_words(measure: Measure) -> str:
 
 
 def _runs_in_words(comparison: Comparison) -> str:
-    """What so many runs can tell."""
+    """What a comparison of this many runs can show."""
     if comparison.knows_spread:
         runs = f"{comparison.runs[0]} and {comparison.runs[1]} runs"
         return f"Intervals are those between runs, from how much {runs} of one job differ."

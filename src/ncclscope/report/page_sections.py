@@ -63,7 +63,7 @@ def _finding(finding: Finding) -> str:
 
 
 def time_sections(summary: Summary, details: PageDetails) -> str:
-    """Where the time goes, and the pictures that there are."""
+    """Where the time goes, and pictures of it."""
     made = pictures(summary, details)
     drawn = [
         section(

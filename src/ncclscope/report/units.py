@@ -1,4 +1,4 @@
-"""Sizes, times, bandwidths, bars and sparklines as reports show them."""
+"""Cells of reports: sizes, times, bandwidths, bars and sparklines. humanize.py has messages."""
 
 import math
 

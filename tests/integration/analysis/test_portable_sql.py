@@ -8,10 +8,10 @@ import pytest
 from ncclscope.analysis.query import connect, sql_text
 from ncclscope.analysis.selection import Selection
 from tests.support.model_builders import random_model
+from tests.support.packages import needs
 from tests.support.sql_engines import TABLES, TEXTS, in_order, on_datafusion, on_duckdb, on_polars
 
-polars = pytest.importorskip("polars")
-datafusion = pytest.importorskip("datafusion")
+pytestmark = needs("polars", "datafusion")
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ncclscope.analysis.selection import DEFAULT_BY
+from ncclscope.analysis.summary_from_counters import summarize
 from ncclscope.bench.profilers.comparison import ProfilerComparison, compare
 from ncclscope.bench.profilers.comparison_files import (
     ComparisonRun,
@@ -13,6 +15,7 @@ from ncclscope.bench.profilers.comparison_files import (
     settings_of,
 )
 from ncclscope.bench.profilers.profiler_table import Profiler, known_profilers
+from ncclscope.bench.profilers.recording import RankFinder, model_records
 from ncclscope.bench.profilers.trials import (
     COST,
     KILL,
@@ -22,6 +25,7 @@ from ncclscope.bench.profilers.trials import (
     run_trial,
 )
 from ncclscope.cli import main
+from ncclscope.model.build import open_model
 from tests.support.known_profilers import (
     CALLS,
     RANKS,
@@ -30,6 +34,7 @@ from tests.support.known_profilers import (
     known_profiler,
     simulated_settings,
 )
+from tests.support.sampled_jobs import run_sampled
 
 MADE = CALLS + WARM_UP + 1  # of an operation on one rank, with the check
 SLOW_US = 2000
@@ -169,3 +174,15 @@ def test_what_cannot_be_compared(
 ) -> None:
     assert main(["bench", "--simulate", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_broadcast_that_nccl_reports_as_a_call_alone_has_times(tmp_path: Path) -> None:
+    """NCCL 2.29.2 and later: profile mode times it around its group."""
+    run_sampled(tmp_path / "c", "broadcast:72", release="2.30")
+    model = open_model(tmp_path / "c")
+    records = list(model_records(model, RankFinder(())))
+    assert [(own.function, own.count, own.timed) for own in records] == [("Broadcast", 72, 9)] * 2
+    assert {own.source for own in records} == {"gpu-event"}
+    sample = summarize(model, None, None, DEFAULT_BY).total.sample
+    assert sample
+    assert sum(own.estimated_ns for own in records) == pytest.approx(sample.total_ns.value, abs=2)

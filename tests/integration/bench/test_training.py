@@ -1,21 +1,17 @@
 """`ncclscope bench --train` as far as it goes without a GPU: real PyTorch on the simulated NCCL."""
 
-import importlib.util
 import os
 from dataclasses import replace
-
-import pytest
 
 from ncclscope.bench.profilers.profiler_table import known_profilers
 from ncclscope.bench.training.comparison import training_rows
 from ncclscope.bench.training.trials import COUNTING, TrainingSettings, train_once
 from ncclscope.native import empty_plugin_path
+from tests.support.packages import needs
 from tests.support.paths import ROOT
 
 STEPS, RANKS = 3, 2
-needs_torch = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
-)
+needs_torch = needs("torch")
 
 
 @needs_torch

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +35,7 @@ JOB = Scenario(
     name="zoomed",
     ranks=4,
     ranks_per_host=2,
-    steps=600,
+    steps=450,
     compute_ms=10,
     communicators=(Communicators("world"), Communicators("tp", 2)),
     calls=CALLS,
@@ -66,6 +67,24 @@ def calls_made(capture: Path) -> list[int]:
 def wait_for_calls(capture: Path, rank: int, more: int) -> None:
     enough = calls_made(capture)[rank] + more
     eventually(lambda: calls_made(capture)[rank] > enough)
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The capture of a job that runs in profile mode, and that nobody changes for long."""
+    yield from _lasting(tmp_path_factory.mktemp("profiled") / "capture", "profile")
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The same in trace mode."""
+    yield from _lasting(tmp_path_factory.mktemp("traced") / "capture", "trace")
+
+
+def _lasting(capture: Path, mode: str) -> Iterator[Path]:
+    with running(replace(JOB, steps=1_000_000), capture, "--mode", mode):
+        eventually(lambda: len(modes(capture)) == 4)
+        yield capture
 
 
 def counted(process: Process) -> int:
@@ -152,7 +171,7 @@ def _calls_are_matched_with_themselves(capture: Path) -> None:
 
 def test_so_many_calls_and_back(tmp_path: Path) -> None:
     capture = tmp_path / "capture"
-    longer = replace(JOB, steps=1200)  # asked twice while it runs
+    longer = replace(JOB, steps=900)  # asked twice while it runs
     with running(longer, capture, "--mode", "trace") as job:
         eventually(lambda: len(modes(capture)) == 4)
         said = ncclscope("ctl", capture, "--mode", "profile")
@@ -174,15 +193,18 @@ def test_so_many_calls_and_back(tmp_path: Path) -> None:
         assert "ProxyStep" not in kinds(process)
 
 
-def test_nothing_is_copied_where_there_is_no_flight_recorder(tmp_path: Path) -> None:
-    capture = tmp_path / "capture"
-    with running(JOB, capture, "--mode", "trace"):
-        eventually(lambda: len(modes(capture)) == 4)
-        said = ncclscope("ctl", capture, "--copy-out")
-        assert (said.returncode, said.stdout) == (1, "")
-        assert "none of 4 processes has one. Start the job with NCCLSCOPE_RING=64M" in said.stderr
-        assert "on disk anyway" in said.stderr
-        assert not (capture / "control").exists(), "nobody is asked in vain"
+def test_nothing_is_copied_where_there_is_no_flight_recorder(traced: Path) -> None:
+    said = ncclscope("ctl", traced, "--copy-out")
+    assert (said.returncode, said.stdout) == (1, "")
+    assert "none of 4 processes has one. Start the job with NCCLSCOPE_RING=64M" in said.stderr
+    assert "on disk anyway" in said.stderr
+    assert not (traced / "control").exists(), "nobody is asked in vain"
+
+
+def test_kernel_events_cannot_be_switched(traced: Path) -> None:
+    done = ncclscope("ctl", traced, "--gpu-timing", "off")
+    assert done.returncode != 0
+    assert "started with kernel" in done.stderr
 
 
 def test_who_has_a_flight_recorder() -> None:
@@ -236,11 +258,8 @@ def test_killed_after_a_pause_of_one_rank(tmp_path: Path) -> None:
         (["--mode", "full", "--rank", "3-1"], "3-1 names no ranks"),
     ],
 )
-def test_mistakes_are_sentences(tmp_path: Path, words: list[str], said: str) -> None:
-    capture = tmp_path / "capture"
-    with running(JOB, capture, "--mode", "profile"):
-        eventually(lambda: len(modes(capture)) == 4)
-        printed = ncclscope("ctl", capture, *words)
+def test_mistakes_are_sentences(profiled: Path, words: list[str], said: str) -> None:
+    printed = ncclscope("ctl", profiled, *words)
     assert printed.returncode == 2
     assert said in printed.stderr
 
@@ -254,27 +273,16 @@ def test_a_job_that_is_over(tmp_path: Path) -> None:
     assert "no process of it runs" in printed.stderr
 
 
-def test_sampling_can_be_stopped_and_goes_on(tmp_path: Path) -> None:
-    capture = tmp_path / "c"
-
+def test_sampling_can_be_stopped_and_goes_on(profiled: Path) -> None:
     def timings() -> list[list[str]]:
         """GPU timings that the processes have changed to."""
-        metas = [by_kind(read_meta_file(f / "meta", Damage())[1]) for f in process_folders(capture)]
+        metas = [
+            by_kind(read_meta_file(f / "meta", Damage())[1]) for f in process_folders(profiled)
+        ]
         return [[layout.GPU_TIMINGS[int(n)] for n in m.of("Zoom")["gpu_timing"]] for m in metas]
 
-    with running(JOB, capture, "--mode", "profile"):
-        eventually(lambda: len(modes(capture)) == 4)
-        done = ncclscope("ctl", capture, "--gpu-timing", "off")
-        assert done.stdout == "4 of 4 processes take no GPU times\n", done.stderr
-        eventually(lambda: timings() == [["off"]] * 4)
-        assert ncclscope("ctl", capture, "--gpu-timing", "sampled").returncode == 0
-        eventually(lambda: timings() == [["off", "sampled"]] * 4)
-
-
-def test_kernel_events_cannot_be_switched(tmp_path: Path) -> None:
-    capture = tmp_path / "c"
-    with running(JOB, capture, "--mode", "trace"):
-        eventually(lambda: len(modes(capture)) == 4)
-        done = ncclscope("ctl", capture, "--gpu-timing", "off")
-        assert done.returncode != 0
-        assert "started with kernel" in done.stderr
+    done = ncclscope("ctl", profiled, "--gpu-timing", "off")
+    assert done.stdout == "4 of 4 processes take no GPU times\n", done.stderr
+    eventually(lambda: timings() == [["off"]] * 4)
+    assert ncclscope("ctl", profiled, "--gpu-timing", "sampled").returncode == 0
+    eventually(lambda: timings() == [["off", "sampled"]] * 4)

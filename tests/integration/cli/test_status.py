@@ -245,14 +245,10 @@ def test_watching_ends_with_the_job(tmp_path: Path) -> None:
 def test_a_thousand_ranks(tmp_path: Path) -> None:
     """From live pages alone, as another host sees them. The bar of 2 s is in the benchmarks."""
     write_hang(tmp_path, 1024, frozenset({12, 13}), time.time_ns())
-    before = os.times()
     _, answer = status(tmp_path)
-    after = os.times()
     found = the_one(answer)
     assert (found["verdict"], found["culprits"]) == ("never_called", [12, 13])
     assert len(found["waiting"]) == 1022
-    used_s = after.children_user + after.children_system
-    assert used_s - before.children_user - before.children_system < 6, "CPU time, on a busy machine"
 
 
 def test_the_word_behind_watch_may_be_the_capture(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.support.player import ncclscope as run_ncclscope
 from tests.support.player import play_job, player, recording, transcript_files
 from tests.support.waiting import eventually
 
-_AT_ONCE = 4  # jobs of four ranks
+_AT_ONCE = 6  # jobs of four ranks
 
 
 @pytest.fixture(scope="module")

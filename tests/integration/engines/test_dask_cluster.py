@@ -19,12 +19,12 @@ from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Progress
 from ncclscope.model.stages import GatherStates, SetWaits
+from tests.support.packages import needs
 from tests.support.paths import ROOT
 from tests.support.player import TRANSCRIPTS
 from tests.support.writer import ALL_KINDS_OF_WORK, SyntheticSpec, from_transcript, synthetic
 
-distributed = pytest.importorskip("distributed")
-dask = pytest.importorskip("dask")
+pytestmark = needs("distributed")
 PATIENT = {
     "distributed.comm.timeouts.connect": "300s",
     "distributed.comm.timeouts.tcp": "300s",
@@ -52,6 +52,8 @@ MADE: dict[str, Callable[[Path], object]] = {"attempts": _attempts} | {
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A scheduler and two worker processes, which are started again when they die."""
+    import dask
+
     with dask.config.set(PATIENT), _started() as local:
         yield local
 
@@ -60,6 +62,8 @@ def _started() -> Any:
     """A cluster on ports of its own. Dask gives a worker that starts on a busy machine little time,
     and then raises a RuntimeError: it is started again.
     """
+    import distributed
+
     for last in (False, False, True):
         try:
             return distributed.LocalCluster(
@@ -104,6 +108,8 @@ def test_workers_that_are_killed_change_nothing(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While processes are decoded, states are gathered, and waits are set."""
+    import distributed
+
     here, there = two_copies(_attempts, tmp_path)
     expected, _ = manifest(here, None)
     killed: list[str] = []

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from ncclscope.cli import main
+from tests.support.packages import needs
 from tests.support.writer import SyntheticSpec, synthetic
 
-pytest.importorskip("distributed")
+pytestmark = needs("distributed")
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ JOB = Scenario(
     name="served",
     ranks=4,
     steps=100_000,
-    compute_ms=5,
+    compute_ms=20,
     communicators=(Communicators("world"), Communicators('tp"quoted"\\<b>', 2)),
     calls=(
         Call("world", "AllReduce", 1 << 20),

@@ -2,11 +2,8 @@
 of one task.
 """
 
-import json
-import pickle
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,76 +13,9 @@ import pytest
 from ncclscope.errors import NcclscopeError
 from ncclscope.model import capture_counts
 from ncclscope.model.build import open_model
-from ncclscope.model.decode_pool import Decoder, decoders
-from ncclscope.model.engine import Engine, ProcessOperations
-from ncclscope.model.operation_files import OperationFiles
-from ncclscope.model.store.checkpoints import rows_checksum
 from tests.support.player import TRANSCRIPTS
+from tests.support.stage_engines import noting, repeating, saved_model
 from tests.support.writer import ALL_KINDS_OF_WORK, SyntheticSpec, from_transcript, synthetic
-
-
-class _CutShortError(Exception):
-    pass
-
-
-class _Repeating:
-    """An engine whose tasks get copies of what they need, and write twice: half of it first."""
-
-    repeats, threads = True, 1
-
-    def __init__(self, target: Path) -> None:
-        self._target = target
-
-    def decoders(self, folders: Sequence[Path]) -> AbstractContextManager[list[Decoder]]:
-        return decoders(folders, self._target)
-
-    def bundles(self, processes: Sequence[ProcessOperations]) -> list[list[ProcessOperations]]:
-        return [list(processes[first : first + 3]) for first in range(0, len(processes), 3)]
-
-    def map(self, do: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        return [self._twice(do, item) for item in items]
-
-    def _twice(self, do: Callable[[Any], Any], item: Any) -> Any:
-        write, left = OperationFiles._write, [1]
-
-        def cut_short(*arguments: Any) -> None:
-            if not left[0]:
-                raise _CutShortError
-            left[0] -= 1
-            write(*arguments)
-
-        sent = pickle.dumps((do, item))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(OperationFiles, "_write", cut_short)
-            try:
-                first_do, first_item = pickle.loads(sent)
-                first_do(first_item)
-            except _CutShortError:
-                pass
-        again, again_item = pickle.loads(sent)
-        return pickle.loads(pickle.dumps(again(again_item)))
-
-    def reduce(
-        self,
-        make: Callable[[Any], dict[int, Any]],
-        items: Sequence[Any],
-        merge: Callable[[Sequence[Any]], Any],
-    ) -> dict[int, Any]:
-        states: dict[int, list[Any]] = {}
-        for item in items:
-            for key, state in self._twice(make, item).items():
-                states.setdefault(key, []).append(state)
-        merged = {}
-        for key, parts in states.items():
-            while len(parts) > 1:  # as a tree
-                parts = [merge(parts[first : first + 2]) for first in range(0, len(parts), 2)]
-            merged[key] = parts[0]
-        return merged
-
-
-@contextmanager
-def repeating(folders: Sequence[Path], target: Path) -> Iterator[Engine]:
-    yield _Repeating(target)
 
 
 def _attempts(capture: Path, **values: Any) -> None:
@@ -107,12 +37,6 @@ MADE: dict[str, Callable[[Path], object]] = {"attempts": _attempts} | {
 }  # fmt: skip
 
 
-def manifest(capture: Path) -> dict[str, Any]:
-    """The saved model, with checksums of all columns."""
-    saved = json.loads((capture / "model" / "manifest.json").read_text())
-    return {name: saved[name] for name in saved if name not in ("seal", "stamps", "fingerprint")}
-
-
 def both(make: Callable[[Path], object], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The models that one task and many repeated ones make."""
     make(folder / "here")
@@ -121,7 +45,7 @@ def both(make: Callable[[Path], object], folder: Path) -> tuple[dict[str, Any], 
     open_model(folder / "there", engine_of=repeating)
     names = [{path.name for path in (folder / n / "model").iterdir()} for n in ("here", "there")]
     assert names[0] == names[1]
-    return manifest(folder / "here"), manifest(folder / "there")
+    return saved_model(folder / "here"), saved_model(folder / "there")
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -131,43 +55,17 @@ def test_every_value_is_that_of_one_task(name: str, tmp_path: Path) -> None:
     assert expected["rows"]["operations"] > 0
 
 
-class _Noting:
-    """A decoder that says what it wrote, as those of a cluster do."""
-
-    def __init__(self, decoder: Any, target: Path, counted: list[int]) -> None:
-        self._decoder, self._target, self._counted = decoder, target, counted
-        self.checksum: int | None = None
-
-    def decode(self) -> Any:
-        if not self._counted[0]:
-            raise NcclscopeError("the cluster is gone")
-        self._counted[0] -= 1
-        self._counted[1] += 1
-        return self._decoder.decode()
-
-    def write(self, placement: Any) -> None:
-        columns = self._decoder._columns
-        self._decoder.write(placement)
-        self.checksum = rows_checksum(columns)
-
-    def streams(self) -> Any:
-        return self._decoder.streams()
-
-
 def _dying(counted: list[int]) -> Any:
     """An engine that fails after so many processes; it counts those that it decodes."""
 
-    class _Dying(_Repeating):
-        @contextmanager
-        def decoders(self, folders: Sequence[Path]) -> Iterator[list[Any]]:
-            with decoders(folders, self._target) as own:
-                yield [_Noting(decoder, self._target, counted) for decoder in own]
+    def count(stage: str) -> None:
+        if stage == "decode":
+            if not counted[0]:
+                raise NcclscopeError("the cluster is gone")
+            counted[0] -= 1
+            counted[1] += 1
 
-    @contextmanager
-    def engine(folders: Sequence[Path], target: Path) -> Iterator[Any]:
-        yield _Dying(target)
-
-    return engine
+    return noting(count)
 
 
 def test_a_second_command_goes_on_where_one_ended(tmp_path: Path) -> None:
@@ -185,7 +83,7 @@ def test_a_second_command_goes_on_where_one_ended(tmp_path: Path) -> None:
     counted[:] = [99, 0]
     open_model(tmp_path / "there", engine_of=_dying(counted))
     assert counted[1] == 14 - 5
-    assert manifest(tmp_path / "there") == manifest(tmp_path / "here")
+    assert saved_model(tmp_path / "there") == saved_model(tmp_path / "here")
     assert not list((tmp_path / "there").glob(".model-*"))
 
 

@@ -7,21 +7,20 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from ncclscope.analysis.kernel_exposure import kernel_exposure
 from ncclscope.capture.context_lines import read_context
 from ncclscope.capture.housekeeping import process_folders
 from ncclscope.ingest.kernel_files import traces_of
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
+from tests.support.packages import needs
 from tests.support.player import ncclscope
 from tests.support.torch_jobs import run_torch
 from tests.support.waiting import eventually
 from tests.support.writer.kernel_traces import torch_trace_events
 from tests.support.writer.training import US, PlantedKernel
 
-pytest.importorskip("torch")
+pytestmark = needs("torch")
 
 _JOB = """
 import pathlib, time

@@ -146,15 +146,15 @@ def newest_seq(process: Process) -> int:
 def test_the_ring_keeps_the_newest(tmp_path: Path) -> None:
     env = recording(tmp_path / "c", NCCLSCOPE_RING="4M")
     # Slow enough for a busy machine: the ring has room for a second of this.
-    played = player("load", "--collectives", 500, "--rate", 130_000, env=env)
+    played = player("load", "--collectives", 300, "--rate", 130_000, env=env)
     assert " 0 starts refused" in played.stdout
     (process,) = open_capture(tmp_path / "c").processes
-    assert newest_seq(process) == 499
+    assert newest_seq(process) == 299
     assert 2 << 20 < len(process.slots) * 64 <= 5 << 20
     rotated = process.counters["rotated_out", 0]
-    assert rotated + len(process.slots) >= 500 * 310
+    assert rotated + len(process.slots) >= 300 * 310
     assert process.damage.bad_slots == 0
-    assert sum(tally.calls for tally in process.call_counts) == 1000, (
+    assert sum(tally.calls for tally in process.call_counts) == 600, (
         "counts do not depend on the ring"
     )
 
@@ -188,10 +188,10 @@ def test_the_ring_is_copied_out_on_request(tmp_path: Path) -> None:
 
 def test_the_ring_survives_sigkill(tmp_path: Path) -> None:
     env = recording(tmp_path / "c", NCCLSCOPE_RING="4M")
-    load = ["load", "--collectives", 500, "--rate", 130_000, "--end", "kill"]
+    load = ["load", "--collectives", 300, "--rate", 130_000, "--end", "kill"]
     assert player(*load, env=env).returncode == -9
     process = open_capture(resolve_capture(str(tmp_path / "c"))).processes[0]
-    assert newest_seq(process) == 499
+    assert newest_seq(process) == 299
     assert len(process.slots) * 64 > 2 << 20
 
 

@@ -3,13 +3,12 @@
 import json
 from pathlib import Path
 
-import pytest
-
 import ncclscope
 from ncclscope.capture.context_lines import read_context
+from tests.support.packages import needs
 from tests.support.torch_jobs import run_torch
 
-pytest.importorskip("torch")
+pytestmark = needs("torch")
 
 _DDP = """
 from torch.utils.data import DataLoader, TensorDataset

@@ -126,9 +126,9 @@ def test_a_capture_that_is_deleted_under_it(tmp_path: Path) -> None:
     capture = tmp_path / "c"
     load = ["load", "--collectives", 1 << 30, "--rate", 50_000]
     with start_player(*load, env=recording(capture)) as running:
-        wait_for_heartbeats(folder_of(capture), 3)
+        wait_for_heartbeats(folder_of(capture), 2)
         shutil.rmtree(capture)
-        wait_for_heartbeats(folder_of(capture), 3)
+        wait_for_heartbeats(folder_of(capture), 2)
         process = the_process(capture)
         assert running.poll() is None
         running.kill()
@@ -142,7 +142,7 @@ def test_a_capture_that_is_deleted_under_it(tmp_path: Path) -> None:
 def test_slots_are_lost_once(tmp_path: Path) -> None:
     """However often the capture is deleted: what was written is on disk, or counted as lost."""
     capture = tmp_path / "c"
-    load = ["load", "--collectives", 2000, "--rate", 180_000]  # twice as long as deleting takes
+    load = ["load", "--collectives", 1400, "--rate", 180_000]  # twice as long as deleting takes
     with start_player(*load, env=recording(capture)) as running:
         for _ in range(2):
             wait_for_heartbeats(folder_of(capture), 2)
@@ -273,13 +273,13 @@ def test_a_slow_directory_delays_nothing(slow_io: Path, tmp_path: Path) -> None:
     """Every write takes 300 ms, and no thread waits for it but the recorder's own."""
     log = tmp_path / "waited"
     run(
-        ["load", "--collectives", "1500", "--rate", "400000"], tmp_path / "c", LD_PRELOAD=str(slow_io),
+        ["load", "--collectives", "600", "--rate", "400000"], tmp_path / "c", LD_PRELOAD=str(slow_io),
         SLOW_IO_MS="300", SLOW_IO_LOG=str(log), NCCLSCOPE_EXIT_WAIT="60",
     )  # fmt: skip
     assert set(log.read_text().splitlines()) == {"ncclscope"}
     process = the_process(tmp_path / "c")
     assert process.dropped() == 0
-    assert counted_calls(process) == 1500
+    assert counted_calls(process) == 600
 
 
 def test_a_stuck_directory_costs_events_not_time(slow_io: Path, tmp_path: Path) -> None:
@@ -292,20 +292,20 @@ def test_a_stuck_directory_costs_events_not_time(slow_io: Path, tmp_path: Path) 
     assert " 0 starts refused" not in printed
 
 
-def test_ten_thousand_threads(tmp_path: Path) -> None:
+def test_five_thousand_threads(tmp_path: Path) -> None:
     """A hundred at a time: streams of threads that ended are handed on.
 
-    There are 2046 streams; without that four of five threads would find none. A machine that
+    There are 2046 streams; without that three of five threads would find none. A machine that
     starves the helper thread for a second may cost a few their events, never their counts.
     """
-    load = ["load", "--threads", "100", "--generations", "100", "--pause", "80"]
+    load = ["load", "--threads", "100", "--generations", "50", "--pause", "80"]
     load += ["--collectives", "2", "--channels", "1", "--steps", "1"]
     printed, _ = run(load, tmp_path / "c")
     refused = int(printed.split(", ")[1].split()[0])
     process = the_process(tmp_path / "c")
-    assert counted_calls(process) == 20_000
+    assert counted_calls(process) == 10_000
     assert process.dropped() == refused
-    assert refused < 0.05 * 20_000 * 12
+    assert refused < 0.05 * 10_000 * 12
 
 
 def test_thousands_of_threads_at_once(tmp_path: Path) -> None:

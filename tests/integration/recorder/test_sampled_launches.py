@@ -2,15 +2,21 @@
 can fail. On the simulated NCCL and CUDA.
 """
 
+import signal
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ncclscope.capture import layout
+from ncclscope.capture.process import open_process
+from ncclscope.capture.salvage import salvage
 from ncclscope.nccl.events import BIT
 from tests.support.sampled_jobs import Rank, run_sampled
 
+FIRSTS, BLOCK = 8, 256  # of small messages, as in native/src/sampling.h
+CALLS = FIRSTS + BLOCK
 REASONS = {name: number for number, name in enumerate(layout.TIMING_REASONS)}
 NOT_SAMPLED, LAUNCH = (layout.UNTIMED.index(name) for name in ("not sampled", "launch not timed"))
 
@@ -33,11 +39,22 @@ def launches(rank: Rank) -> dict[str, int]:
 
 
 # ---- what is timed ----
-def test_the_first_calls_and_one_in_64_are_timed_and_all_are_counted(tmp_path: Path) -> None:
-    for rank in run_sampled(tmp_path / "c", "eager:200"):
+def test_the_first_calls_and_one_of_a_block_are_timed_and_all_are_counted(tmp_path: Path) -> None:
+    for rank in run_sampled(tmp_path / "c", f"eager:{CALLS}"):
         assert rank.identity["gpu_timing.in_force"] == "sampled"
-        assert launches(rank) == {"sampled": 11, "timed": 11}
-        assert sums(rank) == (200, 11, 189, 0)
+        assert launches(rank) == {"sampled": 9, "timed": 9}
+        assert sums(rank) == (CALLS, 9, BLOCK - 1, 0)
+
+
+def test_profile_mode_keeps_no_slots_of_launches_that_are_not_timed(tmp_path: Path) -> None:
+    """The process is killed, so its slots are found in its shared memory."""
+    ranks = run_sampled(tmp_path / "c", "eager:100", "die", codes=-signal.SIGKILL)
+    salvage(tmp_path / "c")
+    slots = open_process(ranks[0].folder).slots.segments
+    kinds = Counter(int(kind) for segment in slots for kind in segment["kind"])
+    made = {name: kinds[layout.KINDS[name]] for name in ("CollApi", "KernelLaunch", "Coll")}
+    assert made["CollApi"] == 100
+    assert FIRSTS <= made["KernelLaunch"] == made["Coll"] <= FIRSTS + 1
 
 
 def test_kernel_events_are_not_asked_for(tmp_path: Path) -> None:
@@ -83,18 +100,20 @@ def test_the_excess_of_events_is_measured_with_markers(tmp_path: Path) -> None:
 
 
 def test_operations_of_one_launch_share_its_time(tmp_path: Path) -> None:
-    for rank in run_sampled(tmp_path / "c", "messages:72"):
+    for rank in run_sampled(tmp_path / "c", f"messages:{CALLS}"):
         for count in rank.call_counts(layout.LEVEL_WORK):
             assert count.times["event_count"] == count.times["event_grouped"] == 9
 
 
 def test_a_broadcast_without_a_launch_is_timed_around_its_group(tmp_path: Path) -> None:
-    for rank in run_sampled(tmp_path / "c", "broadcast:72", release="2.30"):
-        assert sums(rank, layout.LEVEL_CALL)[:2] == (72, 9)
+    for rank in run_sampled(tmp_path / "c", f"broadcast:{CALLS}", release="2.30"):
+        assert sums(rank, layout.LEVEL_CALL)[:2] == (CALLS, 9)
         assert not rank.call_counts(layout.LEVEL_WORK)
 
 
-@pytest.mark.parametrize("case", ["default_streams:72", "short_lived_streams:72", "fork:68"])
+@pytest.mark.parametrize(
+    "case", [f"default_streams:{CALLS}", f"short_lived_streams:{CALLS}", f"fork:{CALLS - 4}"]
+)
 def test_streams_and_forks_of_all_kinds(tmp_path: Path, case: str) -> None:
     for rank in run_sampled(tmp_path / "c", case):
         assert launches(rank)["timed"] == launches(rank)["sampled"] == 9
@@ -123,6 +142,7 @@ def test_replays_are_counted_in_every_capture_mode(tmp_path: Path) -> None:
         assert sorted(int(slot["replays"]) for slot in last.values()) == [5, 6, 7]
         assert {int(slot["launches"]) for slot in last.values()} == {3}
         assert {int(slot["reason"]) for slot in last.values()} == {0}
+        assert {int(slot["at_least"]) for slot in last.values()} == {0}
         calls = {int(slot["capture"]): int(slot["calls"]) for slot in rank.meta("GraphCall")}
         assert calls == dict.fromkeys(last, 3)
         assert launches(rank)["captured"] == 9
@@ -154,6 +174,47 @@ def test_replays_are_counted_where_nccl_reports_them_too(tmp_path: Path) -> None
         assert sorted(last.values()) == [5, 6, 7]
         works = {count.key.count: count.calls for count in rank.call_counts(layout.LEVEL_WORK)}
         assert works[1024] == 3 * (5 + 6 + 7)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["cuMemAlloc_v2=missing", "cuMemAlloc_v2@1=2", "cuMemcpyHtoDAsync_v2@1=1",
+     "cuDevicePrimaryCtxGetState@1+=3"],
+)  # fmt: skip
+def test_replays_are_counted_without_memory_of_the_gpu(tmp_path: Path, fault: str) -> None:
+    rank, _ = run_sampled(tmp_path / "c", "graphs:5", NCCLSCOPE_SIM_CUDA_FAULTS=fault)
+    last = {int(slot["capture"]): slot for slot in rank.meta("GraphReplays")}
+    assert sorted(int(slot["replays"]) for slot in last.values()) == [5, 6, 7]
+    assert {int(slot["at_least"]) for slot in last.values()} == {0}
+
+
+@pytest.mark.parametrize(
+    "fault", ["cuMemcpyDtoHAsync_v2@1+=1", "cuStreamQuery@1+=600", "cuStreamQuery@1+=709"]
+)
+def test_a_count_that_cannot_be_read_at_the_end_is_a_lower_bound(
+    tmp_path: Path, fault: str
+) -> None:
+    rank, _ = run_sampled(tmp_path / "c", "graphs:5", NCCLSCOPE_SIM_CUDA_FAULTS=fault)
+    last = {int(slot["capture"]): slot for slot in rank.meta("GraphReplays")}
+    in_order = [slot for _, slot in sorted(last.items())]
+    for slot, made in zip(in_order, (5, 6, 7), strict=True):
+        assert 1 <= slot["replays"] <= made
+        assert slot["at_least"]
+
+
+def test_replays_are_exact_where_the_communicator_stays_open(tmp_path: Path) -> None:
+    """The helper thread reads the counts when the process ends."""
+    rank, _ = run_sampled(tmp_path / "c", "graphs:5", "leave:1")
+    last = {int(slot["capture"]): slot for slot in rank.meta("GraphReplays")}
+    assert sorted(int(slot["replays"]) for slot in last.values()) == [5, 6, 7]
+    assert {int(slot["at_least"]) for slot in last.values()} == {0}
+
+
+def test_replays_of_a_context_that_is_gone_are_a_lower_bound(tmp_path: Path) -> None:
+    rank, _ = run_sampled(tmp_path / "c", "graphs:5", "device_reset:1")
+    for slot in {int(slot["capture"]): slot for slot in rank.meta("GraphReplays")}.values():
+        assert 1 <= slot["replays"] <= 7
+        assert slot["at_least"]
 
 
 def test_markers_can_be_switched_off(tmp_path: Path) -> None:
@@ -220,14 +281,14 @@ FAILING = {
 
 @pytest.mark.parametrize("faults", FAILING)
 def test_a_launch_that_fails_is_counted_with_its_reason(tmp_path: Path, faults: str) -> None:
-    for rank in run_sampled(tmp_path / "c", "eager:200", NCCLSCOPE_SIM_CUDA_FAULTS=faults):
+    for rank in run_sampled(tmp_path / "c", f"eager:{CALLS}", NCCLSCOPE_SIM_CUDA_FAULTS=faults):
         made = launches(rank)
         sampled = made.pop("sampled")
-        assert sampled == 11
+        assert sampled == 9
         assert made.pop(FAILING[faults]) >= 1
         assert set(made) <= {"timed", "cuda_error"}
         operations, timed, not_sampled, failed = sums(rank)
-        assert operations == timed + not_sampled + failed == 200
+        assert operations == timed + not_sampled + failed == CALLS
         assert failed >= 1
 
 

@@ -168,7 +168,7 @@ def test_from_the_sampler_to_metrics_and_findings(
         monkeypatch.setenv(name, value)
     capture, root = tmp_path / "c", whole_tree(tmp_path / "root")
     options = ("--system", "--system-interval", "0.1", "--system-root", str(root))
-    with running(Scenario(ranks=2, steps=100_000, compute_ms=5), capture, *options):
+    with running(Scenario(ranks=2, steps=100_000, compute_ms=20), capture, *options):
         eventually(lambda: sample_files_in(capture) and list(capture.glob("*/tally")))
         # Were it to sample by itself, it would find another machine.
         with serving(capture, "--system", "--system-root", tmp_path) as url:

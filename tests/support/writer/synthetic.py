@@ -1,5 +1,6 @@
 """Captures of simulated jobs, small or huge, with the truth to hold results against."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -287,8 +288,12 @@ def write_process(capture: Path, place: Place, begin_ns: int, ended: bool) -> No
     folder.write("meta", layout.FILE_META, meta.slots())
 
 
-def synthetic(capture: Path, spec: SyntheticSpec) -> Truth:
-    """Writes the capture of a simulated job; returns what really happened in it."""
+def synthetic(
+    capture: Path, spec: SyntheticSpec, after_process: Callable[[int], object] = bool
+) -> Truth:
+    """Writes the capture of a simulated job; returns what really happened in it. `after_process`:
+    is called with the number of each process that is written.
+    """
     rng = np.random.default_rng(spec.seed)
     clocks = clocks_of(spec, rng)
     attempts: list[Truth] = []
@@ -299,6 +304,7 @@ def synthetic(capture: Path, spec: SyntheticSpec) -> Truth:
             if process not in spec.missing:
                 ended = attempt == spec.attempts - 1 and process not in spec.killed
                 write_process(capture, Place(truth, process, attempt), begin_ns, ended)
+                after_process(process)
         attempts.append(truth)
         begin_ns = int(truth.end_ns.max()) + _SECONDS_BETWEEN_ATTEMPTS * NS
     return replace(attempts[-1], earlier=tuple(attempts[:-1]))

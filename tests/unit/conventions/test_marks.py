@@ -4,11 +4,11 @@ import ast
 
 import pytest
 
-from tests.support.marks import REAL_TIME, SLOW, reason
+from tests.support.marks import MEASURING, SLOW, WAITING, reason
 from tests.support.paths import ROOT
 
 
-@pytest.mark.parametrize("key", [*SLOW, *REAL_TIME])
+@pytest.mark.parametrize("key", [*SLOW, *MEASURING, *WAITING])
 def test_a_marked_test_exists(key: str) -> None:
     path, _, prefix = key.partition("::")
     assert (ROOT / "tests" / path).exists()
@@ -19,6 +19,10 @@ def test_a_marked_test_exists(key: str) -> None:
             if isinstance(node, ast.FunctionDef)
         ]
         assert [name for name in names if name.startswith(prefix)]
+
+
+def test_no_test_both_measures_and_waits() -> None:
+    assert not [a for a in MEASURING for b in WAITING if a.startswith(b) or b.startswith(a)]
 
 
 def test_a_reason_is_given_for_folders_files_and_tests() -> None:

@@ -29,7 +29,7 @@ from ncclscope.model.schema import NONE
 _BACKS = 16  # more than calls that are tried
 _LEAST_FREE = 3  # starts that show a course
 _LONG = 1.3  # times the usual transfer: work beside it is hidden
-_LONG_NS = 50_000  # and at least so much more
+_LONG_NS = 50_000  # and at least this much more
 
 
 @dataclass(frozen=True, slots=True)

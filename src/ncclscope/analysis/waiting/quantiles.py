@@ -1,4 +1,4 @@
-"""Quantiles by group, of many groups at once."""
+"""Quantiles of usual lengths by group, of many groups at once."""
 
 from dataclasses import dataclass
 

@@ -262,7 +262,7 @@ def _is_no_chance(waiting: Waiting, rank: int, candidates: Bools, is_long: bool)
 
 def _is_significant(waiting: Waiting, rank: int, candidates: Bools) -> bool:
     """Whether delays of a rank sum to more than those of ranks that do not stand out, by more than
-    so many delays of their lengths vary by chance.
+    as many delays of their lengths vary by chance.
     """
     kernels = waiting.kernels
     excess = waiting.excess_ns.reshape(-1, 3)[:, :2].sum(axis=1) * ~waiting.start_up

@@ -18,7 +18,7 @@ from ncclscope.analysis.waiting.origins import Waiting, WaitingAccount
 from ncclscope.model.schema import NOT_SAMPLED
 
 # Chosen on sampled jobs of the laboratory (tests/support/laboratory): healthy ones have no rank
-# that is the origin of so much of the waiting so often.
+# that is the origin of as much of the waiting as often.
 _LEAST_TIMES = 8
 _LEAST_PART = 0.5  # of all waiting that was seen since the start-up
 _MOST_TIMED = 0.5  # of all operations; where more are timed, what is seen is most of what there is

@@ -60,7 +60,7 @@ class _Edges:
     dependencies: Dependencies
     rank: Ints  # by kernel
     sample: Ints  # kernels
-    every: int  # one of so many is in the sample
+    every: int  # one of this many is in the sample
     lasting: Ints  # of the sample: not of the start-up
 
     def column(self, values: npt.NDArray[Any], event: int) -> npt.NDArray[Any]:

@@ -135,8 +135,8 @@ class WhatIf:
         return steps < _FEW_STEPS or lost or int(kernels.error_ns.max()) > _BAD_CLOCKS_NS
 
     def _excess_ns(self, change: Change, keep: Bools | None) -> float:
-        """What the changed rank with most of it has beyond the usual in all: the most that there is
-        to gain.
+        """What the changed rank with most of it has beyond the usual in all: the most that can be
+        gained.
         """
         waiting, kernels = self._waiting, self._waiting.kernels
         excess = waiting.excess_ns.reshape(-1, 3)[:, :2] * ~waiting.start_up[:, None]

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ncclscope.analysis.counter_totals import Histograms, counter_totals
+from ncclscope.analysis.sampled_counters import sampled_counters
 from ncclscope.arrays.types import Ints
 from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.results import BenchDevice
@@ -32,13 +34,14 @@ class Records:
 
     rank: int
     function: str
-    size_bytes: int  # as nccl-tests count them; -1: not told
+    size_bytes: int  # as nccl-tests count them; -1: unknown
     count: int
     durations_ns: tuple[int, ...] = ()  # -1: no time; empty: no single times
-    sequences: tuple[int, ...] = ()  # NCCL's numbers; empty: not told
+    sequences: tuple[int, ...] = ()  # NCCL's numbers; empty: unknown
     timed: int = 0  # how many have a time
     sampled: bool = False  # times of some calls, nobody knows of which
     source: str = ""  # of most times, as the model names it
+    estimated_ns: int = -1  # time of all calls by the report's estimate; -1: not from a sample
 
     def as_json(self) -> dict[str, Any]:
         """The records as a JSON object."""
@@ -150,6 +153,7 @@ def model_records(model: Model, ranks: RankFinder) -> Iterator[Records]:
     """The records of a model: of single operations where it has them, else of its counters."""
     operations = model.tables["operations"]
     whole = operations["part_of"] < 0
+    estimates = _estimated_totals(model)
     for row, process in enumerate(model.processes):
         own = np.flatnonzero(whole & (operations["process"] == row))
         if len(own) and process.mode != _COUNTING_MODE:
@@ -159,7 +163,26 @@ def model_records(model: Model, ranks: RankFinder) -> Iterator[Records]:
                 yield from _operation_records(model, rows, rank if job_rank == NONE else job_rank)
         else:
             rank = ranks.rank(process.host, process.pid, process.global_rank)
-            yield from _counter_records(model, row, rank)
+            for records in _counter_records(model, row, rank):
+                key = (row, records.function, records.size_bytes)
+                yield replace(records, estimated_ns=estimates.get(key, -1))
+
+
+def _estimated_totals(model: Model) -> dict[tuple[int, str | None, int | None], int]:
+    """Time of all calls where a sample was timed, by process, function and size. First calls are
+    all timed and long: a mean of all timed ones times the number of calls would be too much.
+    """
+    totals = list(counter_totals(model, Histograms(model)))
+    sampled = sampled_counters(model, totals)
+    places: dict[tuple[int, str | None, int | None], list[int]] = {}
+    for place, (key, total) in enumerate(totals):
+        places.setdefault((total.process, key.function, key.size_bytes), []).append(place)
+    if sampled is None:
+        return {}
+    strata = {key: sampled.strata_of(own) for key, own in places.items()}
+    return {
+        key: round(sampled.strata.total_ns(rows).value) for key, rows in strata.items() if len(rows)
+    }
 
 
 def _operation_records(model: Model, rows: Ints, rank: int) -> Iterator[Records]:
@@ -194,7 +217,10 @@ def _counter_records(model: Model, process: int, rank: int) -> Iterator[Records]
     excess_ns = max(model.processes[process].event_excess_ns, 0)
     for function, size in sorted(keys):
         count = int(counters["calls"][_rows_of(counters, counted, function, size)].sum())
-        source, times = _sampled_times(model, _rows_of(counters, works, function, size), excess_ns)
+        # NCCL 2.29.2 and later report a Broadcast as a call alone: its times are the call's.
+        timed = _rows_of(counters, works, function, size)
+        timed = timed if len(timed) else _rows_of(counters, calls, function, size)
+        source, times = _sampled_times(model, timed, excess_ns)
         name = words["function"][function]
         yield Records(
             rank, name, size, count, tuple(times), timed=len(times), sampled=True, source=source

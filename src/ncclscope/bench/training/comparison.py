@@ -42,7 +42,9 @@ def calls_made(trials: Sequence[TrainingTrial]) -> int | None:
 
 
 def _reported_ns(records: Records) -> float:
-    """The time of all calls of these records; of a sample, scaled up to all of them."""
+    """The time of all calls of these records; of a sample, an estimate for all of them."""
+    if records.estimated_ns >= 0:
+        return float(records.estimated_ns)
     times = [time_ns for time_ns in records.durations_ns if time_ns >= 0]
     if records.sampled and times:
         return float(np.mean(times)) * records.count

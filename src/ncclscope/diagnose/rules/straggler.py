@@ -22,7 +22,7 @@ from ncclscope.humanize import duration, percent, plural, ranks_in_words
 
 _LEAST_SHARE = 0.015  # of the run
 _MUCH_WAITING = 0.1  # of the run, on the average rank
-_PHASE_SHARE = 0.02  # of a step: a phase that takes so much longer is named
+_PHASE_SHARE = 0.02  # of a step: a phase that takes this much longer is named
 _LATER = 0.15  # of the run: delays that begin, or end, so far from its ends are not always there
 _MANY = 4  # ranks that are late alike are named in one finding
 _MOST_NAMED = 3

@@ -229,7 +229,7 @@ class Writer:
 
 
 def check_column(item: tuple[Path, int, Column]) -> tuple[bool, str]:
-    """Whether a column of so many rows is without NONE, and its checksum. Impossible values of
+    """Whether a column of that many rows has no NONE, and its checksum. Impossible values of
     damaged captures become NONE.
     """
     path, count, column = item
