@@ -130,8 +130,8 @@ def test_workers_that_are_killed_change_nothing(
 
     monkeypatch.setattr(ClusterEngine, "_submit_each", submit_and_kill)
 
-    def kill_once(done: int, _: int) -> None:
-        if done == 7:
+    def kill_once(done: int, _: int, stage: str = "") -> None:
+        if done == 7 and not stage:
             kill("decode")
 
     answer, _ = manifest(there, cluster.scheduler_address, kill_once)
