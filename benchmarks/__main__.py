@@ -33,6 +33,7 @@ from benchmarks import (
     straggler_alert,
     timeline_frames,
     timeline_speed,
+    torch_cost,
     verdict_quality,
 )
 from benchmarks.results import ROOT
@@ -41,6 +42,7 @@ ALL = {
     "callback_cost": callback_cost,
     "cold_callbacks": cold_callbacks,
     "range_cost": range_cost,
+    "torch_cost": torch_cost,
     "stalls": stalls,
     "helper_cpu": helper_cpu,
     "bytes_per_operation": bytes_per_operation,

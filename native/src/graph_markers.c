@@ -55,7 +55,7 @@ static enum timing_reason put_marker(struct capture *capture, cuda_context conte
     if (!marker_kernel_launch(kernel, number, stream)) return TIMING_CUDA_ERROR;
     capture->kernel = kernel;
     capture->marker = number;
-    if (!kernel->in_gpu) capture->exact = 1;
+    if (!__atomic_load_n(&kernel->in_gpu, __ATOMIC_ACQUIRE)) capture->exact = 1;
     return TIMING_FINE;
 }
 

@@ -122,3 +122,12 @@ def test_the_report_says_what_was_timed(kind: str, request: pytest.FixtureReques
     lines = ncclscope("report", "--csv", capture).stdout.splitlines()
     assert len({line.count(",") for line in lines}) == 1
     assert "total_ns_low" in lines[0]
+
+
+def test_a_lower_bound_of_replays_is_said(tmp_path: Path, traced: Path) -> None:
+    """The GPU's last counts cannot be read."""
+    fault = {"NCCLSCOPE_SIM_CUDA_FAULTS": "cuMemcpyDtoHAsync_v2@1+=1"}
+    run_sampled(tmp_path / "c", "graphs:5", mode="trace", **fault)
+    said = "replays of 3 CUDA graphs are counted up to the last heartbeat: there may be more"
+    assert sum(note.endswith(said) for note in open_model(tmp_path / "c").completeness.notes) == 1
+    assert not any("there may be more" in note for note in open_model(traced).completeness.notes)
