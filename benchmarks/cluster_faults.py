@@ -95,7 +95,7 @@ def _killed_command(capture: Path, folder: Path) -> tuple[str, Any]:
         command.communicate()
         assert not (capture / "model").exists()
         kept = len(list(capture.glob(".model-*/process.n*")))
-        return f"{kept} processes were kept", _answer(_report(capture, on), capture)
+        return f"decoded processes kept: {kept}", _answer(_report(capture, on), capture)
 
 
 def _killed_scheduler(capture: Path, folder: Path) -> tuple[str, Any]:

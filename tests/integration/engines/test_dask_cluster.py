@@ -53,6 +53,7 @@ MADE: dict[str, Callable[[Path], object]] = {"attempts": _attempts} | {
 def cluster() -> Iterator[Any]:
     """A scheduler and two worker processes, which are started again when they die."""
     import dask
+    import distributed  # noqa: F401  # its settings have to be there, else `set` takes them away
 
     with dask.config.set(PATIENT), _started() as local:
         yield local
