@@ -6,6 +6,7 @@ from benchmarks import (
     bytes_per_operation,
     callback_cost,
     clients,
+    cluster_faults,
     cold_callbacks,
     diagnose_quality,
     export_speed,
@@ -67,6 +68,7 @@ ALL = {
     "mutations": mutations,
     "reader_faults": reader_faults,
     "server_faults": server_faults,
+    "cluster_faults": cluster_faults,
     "sql_engines": sql_engines,  # needs Java
     "slurm": slurm,  # last: it needs root and Slurm
 }

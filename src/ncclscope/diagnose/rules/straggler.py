@@ -46,7 +46,7 @@ def find(context: RuleContext) -> list[Finding]:
 def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
     """A finding for each host that is late as a whole, and for each other late rank."""
     late = {delays.rank: delays for delays in causes.ranks}
-    share_of = _shares(causes)
+    share_of = _shares(causes, context.what_if is not None and context.what_if.has_gaps)
     hosts = _late_hosts(context, set(late))
     findings, on_hosts = [], set()
     for node, ranks in hosts.items():
@@ -74,12 +74,14 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
     return findings
 
 
-def _shares(causes: RootCauses) -> dict[int, float]:
+def _shares(causes: RootCauses, has_gaps: bool) -> dict[int, float]:
     """By rank the share of the run that it costs: of what all causes cost together, in proportion
     to what each gains alone, and after all others were taken out. Two ranks that are equally late
-    gain nothing alone, and everything after the other one.
+    gain nothing alone, and everything after the other one. `has_gaps`: the record hides what a
+    replay needs, and what they may cost counts.
     """
-    together = max(causes.prediction.gained_share, 0.0)
+    prediction = causes.prediction
+    together = max(prediction.most_gained_share if has_gaps else prediction.gained_share, 0.0)
     alone = np.array([max(one.gained_share, 0.0) for one in causes.alone])
     last = np.array(causes.last_ns, np.float64) / max(causes.prediction.run_now_ns, 1)
     weight = alone + np.maximum(last, 0.0) + 1e-6
