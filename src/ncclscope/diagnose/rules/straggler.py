@@ -4,7 +4,7 @@ from shlex import quote
 
 import numpy as np
 
-from ncclscope.analysis.training_losses import phase_excess
+from ncclscope.analysis.training_losses import late_calls, phase_excess
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
 from ncclscope.analysis.waiting.root_causes import Delays, RootCauses
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
@@ -230,16 +230,23 @@ def _rank_finding(
 
 
 def _phase(context: RuleContext, rank: int) -> tuple[str, tuple[Evidence, ...]]:
-    """ ", in backward" where the training context says in which phase the rank is late."""
-    excess = phase_excess(context.model, context.run.process_of[rank])
-    if excess is None or excess.longer_ns < _PHASE_SHARE * excess.step_ns:
+    """ " of layers.17, in backward" where the training context says for which module's data others
+    wait, and in which phase the rank is late.
+    """
+    process = context.run.process_of[rank]
+    if not context.model.has_context:
         return "", ()
+    late = late_calls(context.model, process)
+    module = f" of {late.module}" if late.module else ""
+    excess = phase_excess(context.model, process)
+    if excess is None or excess.longer_ns < _PHASE_SHARE * excess.step_ns:
+        return module + (f", in {late.phase}" if late.phase else ""), ()
     evidence = Evidence(
         f"{excess.phase} takes {duration(excess.longer_ns)} longer a step than on other ranks",
         {"phase": excess.phase, "longer_us": round(excess.longer_ns / 1e3, 3)},
         f"ncclscope report {context.path} --by phase,rank",
     )
-    return f", in {excess.phase}", (evidence,)
+    return f"{module}, in {excess.phase}", (evidence,)
 
 
 def _host_finding(
