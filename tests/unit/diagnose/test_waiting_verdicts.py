@@ -101,4 +101,6 @@ def test_one_late_rank_of_a_host_is_not_its_host(tmp_path: Path) -> None:
         calls=(Call("pp", "SendRecv", 1 << 20), Call("world", "AllReduce", 1 << 20)),
         late=(Late(1, 12.0),),
     )  # fmt: skip
-    assert problems(findings(tmp_path / "c", job)) == [("straggler", (1,))]
+    said = findings(tmp_path / "c", job)
+    assert problems(said) == [("straggler", (1,))]
+    assert said[0].sentence.startswith("rank 1 ")

@@ -31,6 +31,9 @@ _FEW_MEETINGS = 0.02  # of all kernels
 _ROUNDS = 4
 _MOST_ORDERED = 6  # causes of which each is taken out last
 _MANY = 4  # ranks
+_MUCH_WAITING = 0.05  # of the run, for each other rank
+_FEW_OTHERS = 3
+_TIMES_OTHERS = 20.0  # what began on any other rank
 _TIMES_NEXT = 3.0  # as much as the next one, or more, for all that stand out
 _TIMES_MEDIAN = 4.0  # as much as the median of the others
 _FLOOR = 0.02  # of the largest: smaller ones are alike
@@ -244,6 +247,7 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
             (habit[place] and (most[place] or _is_significant(left, rank, candidates)))
             or (more[place] and _is_no_chance(left, rank, candidates, bool(long[place])))
             or (long[place] and own[place] > 0 and _is_often_long(left, rank, candidates))
+            or (_is_only_origin(left, own, place) and delays_of(left, rank).steady)
         ):
             late.append(rank)
     return late
@@ -261,6 +265,17 @@ def _excess_ns(waiting: Waiting, trimmed: bool = False) -> Floats:
         long = quantile_by_group(rank, len(kernels.ranks), shifted, _TRIMMED)
         excess = np.where(shifted > long[rank], 0.0, excess)
     return np.bincount(kernels.rank, excess, minlength=len(kernels.ranks)).astype(np.float64)
+
+
+def _is_only_origin(waiting: Waiting, own: Floats, place: int) -> bool:
+    """Whether much waiting began on a rank, and next to none on any other. Where the record of
+    ranks does not begin at the same time, lengths of edges compare badly, and this still shows.
+    """
+    others = np.delete(own, place)
+    if len(others) < _FEW_OTHERS:
+        return False  # of few, one has most by chance
+    much = _MUCH_WAITING * waiting.judged_ns * len(others)
+    return bool(own[place] >= max(_TIMES_OTHERS * others.max(initial=0.0), much))
 
 
 def _is_tied_loosely(waiting: Waiting) -> bool:

@@ -24,6 +24,7 @@ _LEAST_SHARE = 0.015  # of the run
 _MUCH_WAITING = 0.1  # of the run, on the average rank
 _PHASE_SHARE = 0.02  # of a step: a phase that takes this much longer is named
 _LATER = 0.15  # of the run: delays that begin, or end, so far from its ends are not always there
+_EXPLAINED = 0.2  # of the cost of a rank, by its delays
 _MANY = 4  # ranks that are late alike are named in one finding
 _MOST_NAMED = 3
 
@@ -63,6 +64,8 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
             continue
         if share_of[delays.rank] < _LEAST_SHARE and len(causes.ranks) > 1:
             continue  # found behind others, and not worth a sentence
+        if len(causes.ranks) > 1 and not _explains(context, delays, share_of[delays.rank]):
+            continue  # its delays are too short for what it would cost
         prediction = causes.prediction if alone else None
         share = share_of[delays.rank]
         cost = cost_in_words(context, prediction, share, "it", _alone(causes, (delays.rank,)))
@@ -72,6 +75,11 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
             last_share = delays.times * delays.typical_ns / context.run.span_ns
         findings.append(_rank_finding(context, delays, cost, (share, last_share)))
     return findings
+
+
+def _explains(context: RuleContext, delays: Delays, share: float) -> bool:
+    """Whether the delays that a sentence would name are about as long as what they cost."""
+    return delays.times * delays.typical_ns >= _EXPLAINED * share * context.run.span_ns
 
 
 def _shares(causes: RootCauses, has_gaps: bool) -> dict[int, float]:
