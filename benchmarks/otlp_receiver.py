@@ -7,22 +7,33 @@ its command, for example `chroot DIR victoria-metrics` where only another system
 import argparse
 import json
 import math
+import os
 import re
 import shlex
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from benchmarks.loads import Shape, load_command, scratch
+from benchmarks.loads import scratch
 from benchmarks.results import publish, table
+from ncclscope.simulation.scenario import Call, Communicators, Scenario
+from ncclscope.simulation.scenario_files import toml_text
 from tests.support.metrics_server import fetch, serving
-from tests.support.player import recording
 
+JOB = Scenario(
+    name="otlp",
+    ranks=4,
+    steps=100_000,
+    compute_ms=20,
+    communicators=(Communicators("world"), Communicators("tp", 2)),
+    calls=(Call("tp", "AllReduce", 1 << 20), Call("world", "AllGather", 1 << 18, "bfloat16")),
+)
 PATIENCE_S = 180.0
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -30,7 +41,8 @@ SeriesKey = tuple[str, frozenset[tuple[str, str]]]
 
 
 def _key(name: str, labels: dict[str, str]) -> SeriesKey:
-    """A series' name and labels; bounds of histograms as numbers."""
+    """A series' name and labels; bounds of histograms as numbers, empty labels as none."""
+    labels = {name: text for name, text in labels.items() if text}
     if "le" in labels:
         labels = {**labels, "le": repr(float(labels["le"].replace("+Inf", "inf")))}
     return name, frozenset(labels.items())
@@ -106,18 +118,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="serve --otlp against VictoriaMetrics.")
     parser.add_argument("--receiver", default="victoria-metrics", metavar="COMMAND")
     command = shlex.split(parser.parse_args().receiver)
-    options = [*Shape(channels=2, steps=0).options(), "--comms", 4, "--rate", 2000]
     with scratch() as directory, _receiver(command) as address:
-        capture = directory / "capture"
+        capture, file = directory / "capture", directory / "job.toml"
+        file.write_text(toml_text(JOB))
+        words = ["-m", "ncclscope", "run", "-o", str(capture), "--mode", "profile", "--"]
         job = subprocess.Popen(
-            load_command(*options, "--collectives", 1_000_000),
-            env=recording(capture, "profile"),
+            [sys.executable, *words, sys.executable, "-m", "ncclscope.simulation", str(file)],
             stdout=subprocess.DEVNULL,
+            start_new_session=True,
         )
         try:
-            _wait(lambda: any(capture.glob("*/live")))
-            time.sleep(5)
-            job.send_signal(signal.SIGSTOP)  # values that do not change can be compared
+            _wait(lambda: len(list(capture.glob("*/live"))) == JOB.ranks)
+            time.sleep(10)
+            os.killpg(job.pid, signal.SIGSTOP)  # values that do not change can be compared
             otlp = f"{address}/opentelemetry/v1/metrics"
             with serving(capture, "--otlp", otlp, "--otlp-interval", "1") as served:
                 first = _scraped(fetch(f"{served}/metrics")[2])
@@ -125,7 +138,8 @@ def main() -> None:
                 time.sleep(5)
                 received, last = _received(address), _scraped(fetch(f"{served}/metrics")[2])
         finally:
-            job.kill()
+            os.killpg(job.pid, signal.SIGCONT)
+            os.killpg(job.pid, signal.SIGTERM)
             job.wait()
     constant = {key: number for key, number in last.items() if first.get(key) == number}
     rows = _compare(constant, received)

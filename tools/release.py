@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -182,9 +183,10 @@ def main() -> None:
         print(audit(wheel), flush=True)
     (own,) = [wheel for wheel in built if "x86_64" in wheel.name]
     tried = []
-    for python in interpreters(chosen.root):
-        tried.append(try_wheel(python, own))
-        print(f"works with Python {tried[-1].version}", flush=True)
+    with ThreadPoolExecutor() as pool:
+        for result in pool.map(lambda python: try_wheel(python, own), interpreters(chosen.root)):
+            tried.append(result)
+            print(f"works with Python {result.version}", flush=True)
     print(f"its pages lead to {setting('Repository')} and {setting('Documentation')}")
     files = sorted(wheels.DIST.iterdir())
     print(*files, sep="\n")

@@ -1,9 +1,11 @@
 """What mkdocs calls: addresses from pyproject.toml; links out of docs/ lead to the repository."""
 
 import re
-from pathlib import PurePosixPath
+import sys
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # mike does not start in the repository
 from tools.addresses import setting
 
 _LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]+)((?:#[^)\s]*)?)\)")

@@ -32,8 +32,9 @@ _SHARED_MEMORY = "/dev/shm/"  # plain files
 
 def write_error(path: Path, error: OSError) -> NcclscopeError:
     """The error for a file that the file system refuses to write."""
-    hint = "Name another place with -o"
-    return NcclscopeError(f"cannot write {path}: {error.strerror or error}", hint)
+    # pyarrow puts a sentence of its own around the system's.
+    cause = os.strerror(error.errno) if error.errno else error.strerror or str(error)
+    return NcclscopeError(f"cannot write {path}: {cause}", "Name another place")
 
 
 # ---- files ----
@@ -69,12 +70,12 @@ def check_file(path: Path) -> None:
     if is_stdout(path):
         return
     if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a directory", "Name a file with -o")
+        raise UsageError(f"cannot write {path}: it is a directory", "Name a file")
     with suppress(OSError):
         mode = os.stat(path).st_mode
         if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
             kind = "a disk" if stat.S_ISBLK(mode) else kind_of_file(mode)
-            raise UsageError(f"cannot write {path}: it is {kind}", "Name a file with -o")
+            raise UsageError(f"cannot write {path}: it is {kind}", "Name a file")
     parent = Path(os.path.realpath(path)).parent
     if is_replaced(path) and not parent.is_dir():
         message = f"cannot write {path}: No such file or directory"

@@ -194,13 +194,16 @@ class Mutator:
         if self._draw.random() < 0.15:  # nothing fits
             files = sorted(folder.iterdir())
             return self._foreign(self._draw.choice(files)) if files else "model: empty"
-        manifest = json.loads((folder / "manifest.json").read_text())
-        tables = [table for table, rows in manifest["rows"].items() if rows]
+        try:
+            manifest = json.loads((folder / "manifest.json").read_text())
+            tables = [table for table, rows in manifest["rows"].items() if rows and table in TABLES]
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return "model: its manifest was damaged before"
         if self._draw.random() < 0.7 and tables:
             table = self._draw.choice(tables)
             column = self._draw.choice(TABLES[table])
             file = folder / f"{table}.{column.name}"
-            if not file.exists():
+            if not file.is_file():
                 return "model: as it was"
             values = np.fromfile(file, column.dtype)
             span = np.iinfo(values.dtype)

@@ -17,7 +17,7 @@ from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.model.build import open_model
 from ncclscope.model.periodic_steps import with_periodic_steps
 from ncclscope.model.sql_views import SHOWN, SQL_TYPES, shown_columns
-from ncclscope.notebook.views import added_columns
+from ncclscope.notebook.views import added_columns, name_in_python
 from tests.support.player import TRANSCRIPTS
 from tests.support.writer import SyntheticSpec, from_transcript, synthetic
 
@@ -76,7 +76,7 @@ def test_a_path_may_be_a_glob_or_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 def test_tables_have_the_columns_of_the_schema(capture: Capture, table: str) -> None:
     relation = capture.table(table)
     columns, added = shown_columns(table), list(added_columns(table))
-    assert relation.columns == [*(column.name for column in columns), *added]
+    assert relation.columns == [*(name_in_python(column.name) for column in columns), *added]
     types = ["VARCHAR" if c.words else SQL_TYPES[c.dtype].upper() for c in columns]
     assert [str(kind) for kind in relation.types][: len(types)] == types
 
@@ -86,7 +86,7 @@ def test_operations_have_names_for_codes_and_null_for_none(capture: Capture) -> 
     columns = {name: number for number, name in enumerate(capture.operations.columns)}
     for name, raw in model.tables["operations"].items():
         for row, code in zip(found, raw.tolist(), strict=True):
-            value = row[columns[name]]
+            value = row[columns[name_in_python(name)]]
             words = model.words.get(name)
             assert value == (None if code == -1 else words[code] if words else code), name
     assert [row[0] for row in found] == list(range(len(found)))
@@ -169,7 +169,14 @@ def test_proxies_are_as_dump_shows_them(capture: Capture) -> None:
                     )
                 )
     found = "process, start_ns, end_ns"
-    assert set(capture.proxy_ops.project(f"{found}, peer, channel, steps, form").fetchall()) == ops
+    assert (
+        set(
+            capture.proxy_ops.project(
+                f"{found}, peer_communicator_rank, channel, steps, form"
+            ).fetchall()
+        )
+        == ops
+    )
     waits = ", ".join(sorted(set(columns.values())))
     assert set(capture.proxy_steps.project(f"{found}, step, {waits}").fetchall()) == steps
     assert capture.sql("select count(*) from proxy_steps where operation is null").fetchall() == [

@@ -1,5 +1,6 @@
 """Exact call counts by key, with times: what profile mode records, and every mode has."""
 
+import os
 from collections.abc import Container
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,11 +47,15 @@ def _keys(entries: npt.NDArray[np.void]) -> list[CallKey]:
     return [CallKey(*key) for key in zip(*(entries[n].tolist() for n in _KEY_FIELDS), strict=True)]
 
 
-def read_call_counts(path: Path) -> npt.NDArray[np.void]:
-    """Records of the tally file; empty where there is none."""
+def read_call_counts(path: Path, unreadable: list[str] | None = None) -> npt.NDArray[np.void]:
+    """Records of the tally file; empty where there is none. One that is there and cannot be read
+    is added to `unreadable`, with the reason.
+    """
     try:
         header, data = open_file(path, _READ)
-    except (FormatError, OSError):
+    except (FormatError, OSError) as error:
+        if unreadable is not None and os.path.lexists(path):
+            unreadable.append(str(error))
         return np.empty(0, RECORD)
     times = dtypes.check_schema(header.schema).times  # of an earlier minor version: shorter
     written = np.dtype([("tally", RECORD["tally"]), ("times", times)])

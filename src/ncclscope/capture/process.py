@@ -1,5 +1,6 @@
 """One recorded process: who it was, its communicators and threads, its clock, and its slots."""
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -268,6 +269,11 @@ def _assemble(folder: Path, found: _ProcessFiles) -> Process:
     header = found.headers[0]
     meta = metadata.by_kind(found.meta)
     nominal_hz = next((h.clock_hz for h in reversed(found.headers) if h.clock_hz), 0)
+    tally, unreadable = folder / "tally", found.log.damage.unreadable
+    call_counts = read_call_counts(tally, unreadable)
+    ended = len(meta.of("End")) > 0
+    if ended and header.identity.get("mode") == "profile" and not os.path.lexists(tally):
+        unreadable.append(f"there is no {tally}: its counts are missing")
     return Process(
         folder=folder.name,
         path=folder,
@@ -278,9 +284,9 @@ def _assemble(folder: Path, found: _ProcessFiles) -> Process:
         counters=metadata.counters(meta, header, found.counters),
         notes=tuple(text for _, text in metadata.texts(meta, layout.TEXT_NOTE)),
         clock=clock_of(meta.of("Sync"), header, nominal_hz),
-        call_counts=merge_call_counts(read_call_counts(folder / "tally"), found.call_counts),
+        call_counts=merge_call_counts(call_counts, found.call_counts),
         live=read_live_page(folder),
-        ended=len(meta.of("End")) > 0,
+        ended=ended,
         mode_changes=metadata.mode_changes(meta),
         event_clocks=metadata.event_clocks(meta),
         graphs=metadata.graphs(meta),
@@ -290,6 +296,5 @@ def _assemble(folder: Path, found: _ProcessFiles) -> Process:
         range_domains=dict(metadata.texts(meta, layout.TEXT_DOMAIN)),
         range_schemas=payload_schemas(metadata.texts(meta, layout.TEXT_SCHEMA)),
         range_categories=category_names(metadata.texts(meta, layout.TEXT_CATEGORY)),
-        counts_end_early=found.counters is None
-        and counts_end_early(folder, len(meta.of("End")) > 0),
+        counts_end_early=found.counters is None and counts_end_early(folder, ended),
     )

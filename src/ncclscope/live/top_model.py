@@ -52,8 +52,16 @@ class Rates:
 
     @property
     def gpu_share(self) -> float | None:
-        """The share of time in NCCL's kernels."""
-        return self.sums.all_gpu_ns / 1e9 / self.seconds if self.seconds > 0 else None
+        """The share of time in NCCL's kernels. Of a sample it is the difference of two estimates,
+        which can be below 0.
+        """
+        share = self.sums.all_gpu_ns / 1e9 / self.seconds if self.seconds > 0 else None
+        return None if share is None else max(share, 0.0)
+
+    @property
+    def gpu_share_error(self) -> float:
+        """Half of the 95 % interval of that share; 0 where every operation was timed."""
+        return self.sums.all_gpu_error_ns / 1e9 / self.seconds if self.seconds > 0 else 0.0
 
     def plus(self, other: "Rates") -> "Rates":
         """Rates of two ranks together: their means, weighted by time."""
@@ -353,6 +361,10 @@ def _communicator(
     measured = sorted(share for share in shares if share is not None)
     least = measured[0] if measured else 0.0
     wait_share, late = None, None
+    # Where a sample is timed, some seconds may be too few to tell ranks apart.
+    errors = sum(row.compared.gpu_share_error for row in rows)
+    if errors > sum(share - least for share in measured):
+        shares, measured = [None] * len(rows), []
     if len(measured) > 1 and sum(measured) > 0:
         wait_share = sum(share - least for share in measured) / sum(measured)
         # A rank is late if all others wait for it: if the second one waits too, it is not alone.

@@ -1,6 +1,7 @@
 """Tables as `ncclscope.open` shows them: the columns of docs/schema.md, and some made of these.
 
-Added columns: global ranks beside ranks of communicators, bandwidths, and the wall clock.
+Added columns: global ranks beside ranks of communicators, bandwidths, and the wall clock. Ranks of
+communicators say so in their names: `communicator_rank` where files have `rank`.
 """
 
 import tempfile
@@ -42,6 +43,14 @@ _CLOCKS = {
     "first_start_ns": "start_utc",
     "last_end_ns": "end_utc",
     "time_ns": "time_utc",
+}
+# Columns with ranks of a communicator, as files name them and as Python does.
+LOCAL_NAMES = {
+    "rank": "communicator_rank",
+    "peer": "peer_communicator_rank",
+    "root": "root_communicator_rank",
+    "source_rank": "source_communicator_rank",
+    "destination_rank": "destination_communicator_rank",
 }
 # Ranks of a communicator, and the columns with their ranks in the job.
 _LOCAL_RANKS = {
@@ -90,6 +99,11 @@ where global_rank is not null group by global_rank
 """
 
 
+def name_in_python(column: str) -> str:
+    """What Python calls a column of the schema."""
+    return LOCAL_NAMES.get(column, column)
+
+
 def added_columns(table: str) -> dict[str, str]:
     """The columns that Python's tables have beyond docs/schema.md: name → meaning."""
     names = {column.name for column in shown_columns(table)}
@@ -97,7 +111,7 @@ def added_columns(table: str) -> dict[str, str]:
     if "process" in names and "global_rank" not in names:
         added["global_rank"] = "rank in the job; of a process with several, the lowest"
     for local, name in _LOCAL_RANKS.get(table, {}).items():
-        added[name] = f"rank in the job of `{local}`"
+        added[name] = f"rank in the job of `{name_in_python(local)}`"
     if table == "operations":
         added["algbw_gbs"] = "algorithm bandwidth, as nccl-tests define it"
         added["busbw_gbs"] = "bus bandwidth, as nccl-tests define it"
@@ -159,7 +173,10 @@ _RANKS = "getvariable('communicator_ranks')[communicator + 1]"
 def _shown(model: Model, table: str, source: str) -> str:
     """A query for a table with its added columns."""
     plain = f"select {select_list(model, table)} from {source}"
-    return f"select {', '.join(['*', *_added(model, table)])} from ({plain})"
+    columns = [
+        f'"{column.name}" as "{name_in_python(column.name)}"' for column in shown_columns(table)
+    ]
+    return f"select {', '.join([*columns, *_added(model, table)])} from ({plain})"
 
 
 def _added(model: Model, table: str) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.player import play_job, transcript_files
 from tests.support.verb_runs import VerbLimits, run_verb, run_verbs
 from tests.support.writer import SyntheticSpec, synthetic
 
@@ -92,6 +93,19 @@ def test_files_that_were_not_read_are_named(whole: Path, tmp_path: Path) -> None
     capture = str(planted(whole, tmp_path, "meta", fifo))
     said = " ".join(run_verb(["report", capture]).output.split())
     assert "meta: it is a FIFO, not a regular file" in said
+
+
+def test_counts_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    """Of a profile capture they are everything that a process has on record."""
+    job = tmp_path / "job"
+    play_job(transcript_files("2.28.9-v5-2ranks"), job, mode="profile")
+    tally = next(job.glob("*/tally"))
+    tally.unlink()
+    said = " ".join(run_verb(["report", str(job)]).output.split())
+    assert "tally: its counts are missing" in said
+    fifo(tally)
+    said = " ".join(run_verb(["report", str(job)]).output.split())
+    assert "tally: it is a FIFO, not a regular file" in said
 
 
 def test_links_of_another_user_lead_nowhere(whole: Path, tmp_path: Path) -> None:

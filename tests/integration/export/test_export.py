@@ -69,7 +69,10 @@ def of_schema(
     the verb adds.
     """
     model = with_periodic_steps(capture.model) if has_steps else capture.model
-    names = ", ".join(f'"{column.name}"' for column in shown_columns(table))
+    names = ", ".join(
+        f'"{views.name_in_python(column.name)}" as "{column.name}"'
+        for column in shown_columns(table)
+    )
     return views.connect(model).table(table).project(names)
 
 

@@ -17,7 +17,8 @@ from ncclscope.errors import UsageError
 from ncclscope.export import follow
 from ncclscope.export.follow import RotatingFile, follow_jsonl
 from ncclscope.model.model import Model
-from ncclscope.notebook.views import added_columns
+from ncclscope.model.sql_views import shown_columns
+from ncclscope.notebook.views import name_in_python
 from tests.support.player import TRANSCRIPTS, ncclscope, recording, start_player
 from tests.support.waiting import eventually
 from tests.support.writer import SyntheticSpec, from_transcript, synthetic
@@ -75,12 +76,14 @@ def test_lines_come_while_the_job_runs(tmp_path: Path) -> None:
     assert "400 operations written" in said
     assert max(Counter((line["folder"], line["event"]) for line in lines).values()) == 1
     expected = package.open(capture).operations
-    gone = {*GONE, *added_columns("operations")}
-    columns = [name for name in expected.columns if name not in gone]
+    schema = [column.name for column in shown_columns("operations")]
+    columns = [name for name in schema if name not in GONE]
     assert set(lines[0]) == {"folder", "communicator_id", *columns}
     rows = {
         row[columns.index("event")]: row
-        for row in expected.project(", ".join(f'"{name}"' for name in columns)).fetchall()
+        for row in expected.project(
+            ", ".join(f'"{name_in_python(name)}"' for name in columns)
+        ).fetchall()
     }
     for line in lines:
         assert (line["function"], line["count"]) == tuple(

@@ -37,6 +37,13 @@ def own_options(verb: str) -> Iterator[tuple[str, ...]]:
             yield tuple(action.option_strings)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_headings_stand_alone(page: Path) -> None:
+    """After a table a heading without an empty line is a row of it, and links to it lead nowhere."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    assert not re.findall(r"(?<!-->)(?<!\n)\n(#+ .*)", text)
+
+
 @pytest.mark.parametrize("verb", COMMANDS)
 def test_a_verbs_page_begins_with_its_usage(verb: str) -> None:
     assert page_of(verb).startswith(f"# ncclscope {verb}\n")

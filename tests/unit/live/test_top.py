@@ -117,6 +117,22 @@ def test_before_the_second_heartbeat_nothing_is_claimed() -> None:
     assert row.wait_share is None
 
 
+def test_samples_that_are_too_few_claim_nothing() -> None:
+    """Times of all operations are estimates there, which may even shrink."""
+
+    def sampled(gpu_ms: float, error_ms: float) -> CounterSums:
+        return replace(sums(100, 0), other_gpu_ns=gpu_ms * 1e6, all_gpu_error_ns=error_ms * 1e6)
+
+    before = [sampled(gpu_ms, 1) for gpu_ms in (90, 10, 10, 10)]
+    for error_ms, late, wait in ((1.0, 0, True), (600.0, None, False)):
+        now = [sampled(gpu_ms, error_ms) for gpu_ms in (80, 600, 610, 620)]
+        (row,) = seen(job(100, before), job(101, now)).communicators
+        assert (row.late, row.wait_share is not None) == (late, wait)
+        assert row.rows[0].rates.gpu_share == 0
+        assert (row.rows[1].excess is not None) == wait
+        assert row.wait_share is None or 0 <= row.wait_share <= 1
+
+
 def test_the_window_moves() -> None:
     moments = [job(float(at), [sums(at**2, 1)]) for at in range(20)]
     (row,) = seen(*moments).communicators

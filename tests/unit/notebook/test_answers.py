@@ -10,7 +10,9 @@ import pytest
 import ncclscope
 from ncclscope.api import Capture
 from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.model.schema import TABLES
 from ncclscope.nccl.bandwidth import bus_factor
+from ncclscope.notebook.views import LOCAL_NAMES
 from ncclscope.simulation.scenario import Call, Communicators, Late, Scenario
 from tests.support.player import ncclscope as command
 from tests.support.writer import write_scenario
@@ -88,11 +90,18 @@ def test_windows_are_seconds_or_datetimes(capture: Capture) -> None:
     assert 0 < operations(since=-0.2) < everything
 
 
-def test_what_is_local_to_a_communicator_has_a_global_column_beside_it(capture: Capture) -> None:
+def test_what_is_local_to_a_communicator_says_so_and_has_a_global_column_beside_it(
+    capture: Capture,
+) -> None:
+    for table in TABLES:
+        columns = capture.table(table).columns
+        assert not set(columns) & set(LOCAL_NAMES), table
+        ranks = [name for name in columns if name == "rank" or name.endswith("_rank")]
+        assert all(name.endswith(("communicator_rank", "global_rank")) for name in ranks), table
     rows = capture.sql(
         "select i.communicator, last_communicator_rank, last_global_rank, m.global_rank "
         "from instances i join members m on m.communicator = i.communicator "
-        "and m.rank = last_communicator_rank"
+        "and m.communicator_rank = last_communicator_rank"
     ).fetchall()
     assert rows
     assert all(row[2] == row[3] for row in rows)
