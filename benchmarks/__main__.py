@@ -6,6 +6,7 @@ from benchmarks import (
     bytes_per_operation,
     callback_cost,
     clients,
+    cluster_faults,
     cold_callbacks,
     diagnose_quality,
     export_speed,
@@ -32,6 +33,7 @@ from benchmarks import (
     straggler_alert,
     timeline_frames,
     timeline_speed,
+    torch_cost,
     verdict_quality,
 )
 from benchmarks.results import ROOT
@@ -40,6 +42,7 @@ ALL = {
     "callback_cost": callback_cost,
     "cold_callbacks": cold_callbacks,
     "range_cost": range_cost,
+    "torch_cost": torch_cost,
     "stalls": stalls,
     "helper_cpu": helper_cpu,
     "bytes_per_operation": bytes_per_operation,
@@ -65,6 +68,7 @@ ALL = {
     "mutations": mutations,
     "reader_faults": reader_faults,
     "server_faults": server_faults,
+    "cluster_faults": cluster_faults,
     "sql_engines": sql_engines,  # needs Java
     "slurm": slurm,  # last: it needs root and Slurm
 }

@@ -178,12 +178,26 @@ def _second_run(capture: Path, on: str) -> tuple[Any, Any]:
     return _answer(capture, on)
 
 
+def _after_kill(capture: Path, on: str) -> tuple[Any, Any]:
+    """The answer of a second command, after the first one was killed with SIGKILL while workers
+    ran: nothing of it may be left but what they decoded.
+    """
+    words = _ncclscope("report", "--on", on, capture)
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as command:
+        eventually(_has_workers, _START_S)
+        command.kill()
+    eventually(_no_job_is_left, _START_S)
+    assert not (capture / "model").exists(), "nothing half-written"
+    return _answer(capture, on)
+
+
 def main() -> None:
     """Runs each case against one machine, and publishes what came of it."""
     cases: dict[str, Callable[[Path, str], tuple[Any, Any]]] = {
         "`report --on slurm:2`": _answer,
         "a worker is killed": _killed_worker,
         "the command is interrupted, and run again": _second_run,
+        "the command is killed with SIGKILL, and run again": _after_kill,
     }
     rows: list[list[object]] = []
     with scratch() as folder, slurm_cluster(folder):

@@ -236,19 +236,32 @@ def _numbers(rows: list[Row]) -> list[Line]:
         words += f", worst {100 * worst:.1f} %"
         holds = median <= WHATIF_MEDIAN and worst <= WHATIF_WORST
         lines.append(("what-if against the healthy twin", words, holds))
-        beyond = sum(
-            abs(error) > WHATIF_WORST and abs(error) > bar
-            for row in rows
-            for error, bar in zip(
-                row.get("whatif_errors", ()), row.get("whatif_bars", ()), strict=True
-            )
-        )
-        words = f"{beyond} of {len(errors)}"
-        lines.append(("what-if above 5 % and beyond its error bar", words, not beyond))
+        lines += _as_said(rows)
     identity = [abs(row["identity_error"]) for row in rows if row.get("identity_error") is not None]
     if identity:
         words = f"worst {100 * max(identity):.2f} %"
         lines.append(("what-if, nothing changed", words, max(identity) <= IDENTITY))
+    return lines
+
+
+def _as_said(rows: list[Row]) -> list[Line]:
+    """What-ifs as users read them: a number where the error bar is at most 5 %, else a range."""
+    pairs = [
+        (abs(error), bar, bar <= WHATIF_WORST * (1 + error))
+        for row in rows
+        for error, bar in zip(row.get("whatif_errors", ()), row.get("whatif_bars", ()), strict=True)
+    ]
+    numbers = [error for error, _, is_number in pairs if is_number]
+    ranges = [(error, bar) for error, bar, is_number in pairs if not is_number]
+    lines: list[Line] = []
+    if numbers:
+        far = sum(error > WHATIF_WORST for error in numbers)
+        words = f"{len(numbers)}, {far} of them above 5 %, worst {100 * max(numbers):.1f} %"
+        lines.append(("what-ifs that are given as a number", words, not far))
+    if ranges:
+        outside = sum(error > bar for error, bar in ranges)
+        words = f"{len(ranges)}, the truth is outside of {outside}"
+        lines.append(("what-ifs that are given as a range", words, not outside))
     return lines
 
 

@@ -177,11 +177,56 @@ def _write_groups(recorder, torch):
             name = str(c10d._world.pg_names.get(group, ""))
             description = str(getattr(group, "group_desc", "") or "")
             groups.append((name, description, c10d.get_process_group_ranks(group)))
+        groups += _megatron_groups(c10d)
     vllm = sys.modules.get("vllm.distributed.parallel_state")
     for name, reference in list(getattr(vllm, "_groups", {}).items()):
         group = reference()
         if group is not None:
             groups.append((str(name), str(name), group.ranks))
+    _write_new_groups(recorder, groups)
+
+
+def _megatron_groups(c10d):
+    """Groups of Megatron's own table (`_TENSOR_MODEL_PARALLEL_GROUP` …) that have no description:
+    older releases of it, and PyTorch before 2.4, give them none.
+    """
+    table = sys.modules.get("megatron.core.parallel_state")
+    groups = []
+    for name, group in list(getattr(table, "__dict__", {}).items()):
+        is_group = "_GROUP" in name and isinstance(group, c10d.ProcessGroup)
+        if not is_group or "GLOO" in name:
+            continue
+        if getattr(group, "group_desc", "") in ("", "undefined"):
+            name = name.strip("_")
+            groups.append((name, name, c10d.get_process_group_ranks(group)))
+    return groups
+
+
+def _write_meshes(recorder, objects):
+    """Writes the names of a DeviceMesh's dimensions that span all ranks: they have no group of
+    their own, so no description says them.
+    """
+    file = sys.modules.get("torch.distributed.device_mesh")
+    kind = getattr(file, "DeviceMesh", None)
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    if kind is None or c10d is None or not c10d.is_initialized():
+        return
+    groups = []
+    for mesh in objects:
+        if not issubclass(type(mesh), kind):
+            continue
+        for name in mesh.mesh_dim_names or ():
+            try:
+                ranks = c10d.get_process_group_ranks(mesh.get_group(name))
+            except Exception:  # a mesh without process groups
+                continue
+            if len(ranks) == c10d.get_world_size():
+                groups.append(("mesh_%s" % name, "mesh_%s" % name, ranks))
+    _write_new_groups(recorder, groups)
+
+
+def _write_new_groups(recorder, groups):
+    """Writes those of (name, description, ranks) that were not written yet."""
     for name, description, ranks in groups[:_MOST_GROUPS]:
         ranks = [int(rank) for rank in ranks]
         key = (name, tuple(ranks))
@@ -213,9 +258,13 @@ def _look_at_models(recorder, torch):
 
     Returns models whose buckets may change.
     """
+    import gc
     import weakref
 
-    models = _models_of(torch)
+    objects = gc.get_objects()
+    _quietly(recorder, _write_meshes, recorder, objects)
+    models = _models_of(torch, objects)
+    del objects
     total = 0
     for model in models:
         total = max(total, sum(p.numel() for p in model.parameters()))
@@ -236,14 +285,13 @@ def _may_change(recorder, reference):
     return model is not None and not _write_buckets(recorder, model)
 
 
-def _models_of(torch):
-    """Models that DistributedDataParallel or FSDP wraps; without any, all outermost modules.
+def _models_of(torch, objects):
+    """Of these objects the models that DistributedDataParallel or FSDP wraps; without any, all
+    outermost modules.
 
-    One pass over all objects, 50 ms for 165,000 of them. Types are compared, not objects: lazy
-    ones answer isinstance by importing.
+    50 ms for 165,000 objects. Types are compared, not objects: lazy ones answer isinstance by
+    importing.
     """
-    import gc
-
     kinds = [torch.nn.parallel.DistributedDataParallel]
     for path, name in (
         ("torch.distributed.fsdp", "FSDPModule"),
@@ -254,7 +302,7 @@ def _models_of(torch):
         if kind is not None:
             kinds.append(kind)
     kinds = tuple(kinds)
-    modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
+    modules = [one for one in objects if issubclass(type(one), torch.nn.Module)]
     wrapped = [one for one in modules if issubclass(type(one), kinds)]
     candidates = wrapped or modules
     inside = set()
@@ -390,7 +438,8 @@ def _compiled_autograd_is_on():
     for name in ("compiled_autograd_enabled", "in_compiled_autograd_region"):
         if getattr(compiled, name, False):
             return True
-    return False
+    config = sys.modules.get("torch._dynamo.config")
+    return bool(getattr(config, "compiled_autograd", False))
 
 
 def _attach_as_torch(recorder):

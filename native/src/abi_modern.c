@@ -95,15 +95,15 @@ static SLOW_PATH nccl_result state_slow(u64 handle, unsigned state,
 
 #define FIRST_WITH_SILENT_BROADCASTS 6  // interface of NCCL 2.29.2
 
-void abi_modern_note_chosen_call(union slot *entry, const struct nccl_descr *d, u64 type,
-                                 int version) {
+bool abi_modern_choose_call(union slot *entry, const struct nccl_descr *d, u64 type, int version) {
     bool silent = version >= FIRST_WITH_SILENT_BROADCASTS && type == NCCL_COLL_API &&
                   d->collApi.func && strcmp(d->collApi.func, "Broadcast") == 0;
     // Of sizes that are counted together, the entry's stands for all.
-    u64 block_calls = sampling_block(entry->tally.count, d->collApi.datatype);
-    sampling_note_call(entry, silent ? 0 : address(d->parentObj), block_calls);
-    if (silent && timing_by_events())
+    bool is_small = sampling_is_small(entry->tally.count, d->collApi.datatype);
+    bool chosen = sampling_choose_call(entry, silent ? 0 : address(d->parentObj), is_small);
+    if (chosen && silent && timing_by_events())
         event_note_group(address(d->parentObj), address(d->collApi.stream));
+    return chosen;
 }
 
 // Shared clock readings (event.h): NCCL reports that a group's calls may begin right after its

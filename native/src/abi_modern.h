@@ -77,10 +77,10 @@ MODERN struct tally_key key_of_call(const struct nccl_descr *d, u64 type, u32 co
                      captured ? TALLY_CAPTURED : 0, count);
 }
 
-// A call that sampling chose. NCCL reports no launch of a lone Broadcast from 2.29.2 on: its group
-// is timed instead.
-COLD void abi_modern_note_chosen_call(union slot *entry, const struct nccl_descr *d, u64 type,
-                                      int version);
+// Whether sampling chooses a call. NCCL reports no launch of a lone Broadcast from 2.29.2 on: its
+// group is timed instead.
+COLD bool abi_modern_choose_call(union slot *entry, const struct nccl_descr *d, u64 type,
+                                 int version);
 
 // Whether the slot before a Coll is its own Group's, which has room for the buffers, and the rest
 // of an extension would be zeros: nearly always.
@@ -104,12 +104,22 @@ MODERN unsigned slots_of_call(const struct writer *writer, const struct nccl_des
 // which are counted in the callback: such an event gets the handle NULL, for which NCCL makes no
 // further callback. A work follows its launch, which comes before it on the same thread, so that a
 // change of the mode does not part them.
+MODERN bool drops_works(void) {
+    return __atomic_load_n(&callback_state.drops_works, __ATOMIC_RELAXED);
+}
 #define WORK_EVENTS (NCCL_GROUP | NCCL_COLL | NCCL_P2P)
 MODERN bool has_no_slot(struct writer *writer, u64 type, int version) {
     if (!HAS_CALLS(version)) return false;
-    if (type == NCCL_KERNEL_LAUNCH)
-        writer->works_dropped = __atomic_load_n(&callback_state.drops_works, __ATOMIC_RELAXED);
+    if (type == NCCL_KERNEL_LAUNCH) writer->works_dropped = drops_works();
     return (type & (WORK_EVENTS | NCCL_KERNEL_LAUNCH)) && writer->works_dropped;
+}
+
+// Nor does anybody ask when a call that is not timed ended: whether a thread is inside of NCCL is
+// seen by its GroupApi, which is open until the launch is made. So such a call is over at once.
+MODERN void close_call(const struct event *event, void **handle) {
+    SLOT_STORE(event->slot->coll_api.t1, event->slot->coll_api.t0);
+    slot_commit(event->slot, head_with_states(slot_head_own(event->slot), STATE_STOPPED));
+    *handle = NULL;
 }
 
 // ---- what each kind puts into its slots; returns the flags ----
@@ -325,6 +335,7 @@ MODERN nccl_result start_slow(void *context, void **handle, const struct nccl_de
         event_is_repeated_step(*handle, d->parentObj, d->proxyStep.step))
         return 0;
     unsigned slots = 1;
+    bool ends_at_once = false;
     struct event event = event_of(context, type);
     struct writer *writer = writer_of_thread();
     struct names names = {0};
@@ -333,8 +344,9 @@ MODERN nccl_result start_slow(void *context, void **handle, const struct nccl_de
         names = (struct names){intern(texts.func), intern(texts.dtype), intern(texts.algo),
                                intern(texts.proto), intern(texts.variant)};
         union slot *entry = tally_call(writer, key_of_call(d, type, event.comm, names));
-        if ((type & CALL_EVENTS) && entry && sampling_chooses(entry))
-            abi_modern_note_chosen_call(entry, d, type, version);
+        bool chosen = (type & CALL_EVENTS) && entry && sampling_may_choose(entry) &&
+                      abi_modern_choose_call(entry, d, type, version);
+        ends_at_once = (type & CALL_EVENTS) && !chosen && drops_works();
         if (writer) slots = slots_of_call(writer, d, type, event.comm, version);
     }
     if (is_known(version, type, NCCL_KERNEL_LAUNCH) && sampling_chose_group(d->parentObj)) {
@@ -345,8 +357,9 @@ MODERN nccl_result start_slow(void *context, void **handle, const struct nccl_de
         *handle = NULL;
         return 0;
     }
-    if (event_begin(&event, writer, handle, d->parentObj, slots, type))
-        fill_and_commit(&event, context, d, type, names, version, slots);
+    if (!event_begin(&event, writer, handle, d->parentObj, slots, type)) return 0;
+    fill_and_commit(&event, context, d, type, names, version, slots);
+    if (ends_at_once) close_call(&event, handle);
     return 0;
 }
 
@@ -374,6 +387,7 @@ MODERN nccl_result start_fast_event(void *context, void **handle, const struct n
     // Compared with the descriptor's at the very end.
     if (!dropped && (type & (NCCL_P2P | NCCL_KERNEL_CH))) __builtin_prefetch(&comm_ranks[comm]);
     struct names names = {0};
+    bool ends_at_once = false;
     if (counted) {  // only where names and key are in their tables already
         struct texts texts = texts_in(d, type, version);
         if (UNLIKELY(!names_are_known(texts, type, version, &names)))
@@ -383,8 +397,11 @@ MODERN nccl_result start_fast_event(void *context, void **handle, const struct n
         if (UNLIKELY(!entry)) return slow(context, handle, d);
         tally_add(entry, key.count);
         tally_note_recent(writer, entry);
-        if ((type & CALL_EVENTS) && UNLIKELY(sampling_chooses(entry)))
-            abi_modern_note_chosen_call(entry, d, type, version);
+        if (type & CALL_EVENTS) {
+            bool chosen = UNLIKELY(sampling_may_choose(entry)) &&
+                          abi_modern_choose_call(entry, d, type, version);
+            ends_at_once = !chosen && drops_works();
+        }
     }
     if (dropped) {
         *handle = NULL;
@@ -393,6 +410,7 @@ MODERN nccl_result start_fast_event(void *context, void **handle, const struct n
     if (type == NCCL_GROUP_API) tally_prefetch_recent(writer);
     struct event event = event_take(writer, (u32)comm, handle, d->parentObj, slots, type);
     fill_and_commit(&event, context, d, type, names, version, slots);
+    if (ends_at_once) close_call(&event, handle);
     return 0;
 }
 

@@ -255,6 +255,14 @@ static bool run_file(const char *source) {
 static int attach_now(void *unused) {
     (void)unused;
     if (!__atomic_load_n(&callback_state.recording, __ATOMIC_ACQUIRE)) return 0;  // a fork child
+    // A subinterpreter made the communicator. It may end before the job; our objects must not.
+    if (!python_is_main_interpreter()) {
+        static bool noted;
+        if (!noted) log_note("a subinterpreter uses NCCL: what its Python does is not recorded");
+        noted = true;
+        __atomic_store_n(&state, NOT_ASKED, __ATOMIC_RELEASE);  // the main one may follow
+        return 0;
+    }
     char *source = read_source(attach_path);
     bool attached = source && make_module() && set_level() && run_file(source);
     if (!source) log_note("cannot attach to Python: %.300s cannot be read", attach_path);
@@ -266,6 +274,7 @@ static int attach_now(void *unused) {
 
 static void call_function(object *function, const char *failure) {
     if (!function || !__atomic_load_n(&callback_state.recording, __ATOMIC_ACQUIRE)) return;
+    if (!python_is_main_interpreter()) return;
     object *result = py.PyObject_CallObject(function, NULL);
     if (result) py.Py_DecRef(result);
     else note_error(failure);
@@ -279,6 +288,7 @@ static int tell_of_communicator(void *unused) {
 
 static int ask_for_kernels(void *unused) {
     (void)unused;
+    if (!python_is_main_interpreter()) return 0;
     object *dict = py.PyModule_GetDict(module);
     u64 steps = __atomic_load_n(&kernel_steps, __ATOMIC_RELAXED);
     u64 after_ns = __atomic_load_n(&kernels_after_ns, __ATOMIC_RELAXED);
@@ -340,7 +350,7 @@ void attach_use_folder(const char *folder) { process_folder = folder; }
 // makes the module. 0: it is there.
 PLUGIN_EXPORT int ncclscope_python_module(void);
 int ncclscope_python_module(void) {
-    if (!python_api_find()) return 1;
+    if (!python_api_find() || !python_is_main_interpreter()) return 1;
     range_expect();
     if (make_module()) return 0;
     py.PyErr_Clear();

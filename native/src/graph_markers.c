@@ -55,7 +55,7 @@ static enum timing_reason put_marker(struct capture *capture, cuda_context conte
     if (!marker_kernel_launch(kernel, number, stream)) return TIMING_CUDA_ERROR;
     capture->kernel = kernel;
     capture->marker = number;
-    if (!kernel->in_gpu) capture->exact = 1;
+    if (!__atomic_load_n(&kernel->in_gpu, __ATOMIC_ACQUIRE)) capture->exact = 1;
     return TIMING_FINE;
 }
 
@@ -88,22 +88,22 @@ static bool is_over(const struct capture *capture, bool last) {
     return last || (capture->comm < NO_COMM && !comm_is_open(capture->comm));
 }
 
-static void close_captures_of(struct marker_kernel *kernel, bool last) {
+static void close_captures_of(struct marker_kernel *kernel, bool last, u64 patience_ns) {
     bool wanted = false;
     for (u32 i = 0; i < MAX_CAPTURES && !wanted; i++)
         wanted = is_of(&captures[i], kernel) && is_over(&captures[i], last);
-    if (!wanted || !marker_kernel_read_last(kernel)) return;
+    if (!wanted || !marker_kernel_read_last(kernel, patience_ns)) return;
     for (u32 i = 0; i < MAX_CAPTURES; i++)
         if (is_of(&captures[i], kernel) && is_over(&captures[i], last))
             __atomic_store_n(&captures[i].exact, 1, __ATOMIC_RELEASE);
 }
 
-void graph_markers_close(bool last) {
+void graph_markers_close(bool last, u64 patience_ns) {
     struct marker_kernel *kernels;
     u32 count = marker_kernel_list(&kernels);
     for (u32 i = 0; i < count; i++)
         if (__atomic_load_n(&kernels[i].used, __ATOMIC_RELAXED) > MARKER_ROUNDS)
-            close_captures_of(&kernels[i], last);
+            close_captures_of(&kernels[i], last, patience_ns);
 }
 
 // ---- on record ----

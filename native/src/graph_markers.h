@@ -11,7 +11,7 @@
 u64 graph_markers_note_launch(cuda_context context, cuda_stream stream, u32 comm);
 // At finalize, and by the helper when the process ends: reads the GPU's counts. `last`: nothing
 // will be replayed any more; else this is known only of graphs whose communicator is gone.
-void graph_markers_close(bool last);
+void graph_markers_close(bool last, u64 patience_ns);
 // Helper, once a second: writes GraphReplays of what has changed, of everything at the end.
 void graph_markers_write(bool everything);
 

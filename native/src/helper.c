@@ -50,7 +50,8 @@
 // At exit, what cannot be written is tried again for a moment: a full disk may have room again.
 #define LAST_ATTEMPTS 4
 #define LAST_ATTEMPT_NS 50000000ull
-#define COMFORTABLE_CHUNKS 512u  // 32 MB, populated in the background right after the start
+#define COUNTS_PATIENCE_NS 100000000ull  // for the GPU's last counts, at exit
+#define COMFORTABLE_CHUNKS 512u          // 32 MB, populated in the background right after the start
 
 static const char *folder;
 static struct clock_pair first_pair;
@@ -209,7 +210,7 @@ static void finish(void) {
         struct drain_pass now = this_pass(true);
         drain_copy_out(&now);
     }
-    graph_markers_close(true);
+    graph_markers_close(true, COUNTS_PATIENCE_NS);
     heartbeat(true);
     for (int attempt = 0; attempt < LAST_ATTEMPTS && !complete; attempt++) {
         if (attempt) sleep_ns(LAST_ATTEMPT_NS);

@@ -11,7 +11,6 @@
 
 #define MAX_KERNELS 32u  // contexts
 #define PATIENCE_NS 300000000u
-#define COPY_PATIENCE_NS 5000000u
 #define SPAN_NS 5000ull    // of a measured marker
 #define DELAY_NS 60000ull  // of the work before it: longer than three launches take
 
@@ -154,47 +153,48 @@ struct marker_count marker_kernel_count(const struct marker_kernel *kernel, u32 
     return count;
 }
 
-static bool wait_for_copy(const struct marker_kernel *kernel) {
-    u64 deadline_ns = clock_monotonic_ns() + COPY_PATIENCE_NS;
+static bool wait_for_copy(const struct marker_kernel *kernel, u64 patience_ns) {
+    u64 deadline_ns = clock_monotonic_ns() + patience_ns;
     for (;;) {
+        bool is_last = clock_monotonic_ns() > deadline_ns;  // however long this thread had to wait
         int error = cuda.stream_query(kernel->stream);
         if (error != CUDA_NOT_READY) return error == 0;
-        if (clock_monotonic_ns() > deadline_ns) return false;
+        if (is_last) return false;
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     }
 }
 
-static bool copy_counts(struct marker_kernel *kernel) {
+static bool copy_counts(struct marker_kernel *kernel, u64 patience_ns) {
     u32 used = __atomic_load_n(&kernel->used, __ATOMIC_RELAXED);
     if (used > MARKERS_A_CONTEXT) used = MARKERS_A_CONTEXT;
     kernel->last[0].launches = 0;
     return cuda.copy_to_host(kernel->last, kernel->gpu_counts, used * sizeof *kernel->last,
                              kernel->stream) == 0 &&
-           wait_for_copy(kernel) &&
+           wait_for_copy(kernel, patience_ns) &&
            __atomic_load_n(&kernel->last[0].launches, __ATOMIC_ACQUIRE) == kernel->nonce;
 }
 
 // Makes the context current for a moment, where it is its device's primary one and alive: nothing
 // can be asked of another one that may be gone.
-static bool copy_in_context(struct marker_kernel *kernel) {
+static bool copy_in_context(struct marker_kernel *kernel, u64 patience_ns) {
     cuda_context current = NULL;
     unsigned flags = 0;
     int active = 0;
     if (cuda.context_current(&current) != 0) return false;
-    if (current == kernel->context) return copy_counts(kernel);
+    if (current == kernel->context) return copy_counts(kernel, patience_ns);
     if (kernel->device < 0) return false;
     if (cuda.primary_state(kernel->device, &flags, &active) != 0 || !active) return false;
     if (cuda.context_push(kernel->context) != 0) return false;
-    bool copied = copy_counts(kernel);
+    bool copied = copy_counts(kernel, patience_ns);
     cuda.context_pop(&current);
     return copied;
 }
 
-bool marker_kernel_read_last(struct marker_kernel *kernel) {
+bool marker_kernel_read_last(struct marker_kernel *kernel, u64 patience_ns) {
     if (!__atomic_load_n(&kernel->in_gpu, __ATOMIC_ACQUIRE)) return true;
     if (__atomic_exchange_n(&kernel->reading, 1, __ATOMIC_ACQUIRE)) return false;
     int mode = cuda_enter();
-    bool copied = copy_in_context(kernel);
+    bool copied = copy_in_context(kernel, patience_ns);
     cuda_leave(mode);
     __atomic_store_n(&kernel->has_last, copied, __ATOMIC_RELEASE);
     __atomic_store_n(&kernel->reading, 0, __ATOMIC_RELEASE);

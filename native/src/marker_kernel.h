@@ -47,9 +47,9 @@ struct marker_kernel {
 struct marker_count marker_kernel_count(const struct marker_kernel *kernel, u32 number);
 // Between cuda_enter and cuda_leave: puts the marker of this number into the stream.
 bool marker_kernel_launch(const struct marker_kernel *kernel, u32 number, cuda_stream stream);
-// Copies the GPU's counts on a stream of its own and waits for that, for a few ms at most. False:
-// the counts in host memory are all there is, and may be too low.
-bool marker_kernel_read_last(struct marker_kernel *kernel);
+// Copies the GPU's counts on a stream of its own, and looks for that long whether it is done.
+// False: the counts in host memory are all there is, and may be too low.
+bool marker_kernel_read_last(struct marker_kernel *kernel, u64 patience_ns);
 // All that were loaded.
 u32 marker_kernel_list(struct marker_kernel **list);
 

@@ -28,6 +28,8 @@
 #include "timing_policy.h"
 #include "version.h"
 
+#define FINALIZE_PATIENCE_NS 5000000u  // for counts on the GPU; the process's end is another chance
+
 // Not zero, not an address: handed out where nothing is recorded.
 #define IDLE_CONTEXT ((void *)(uintptr_t)1)
 
@@ -208,7 +210,7 @@ nccl_result plugin_finalize(void *context) {
     chain_finalize(context);
     comm_close(context);
     launch_events_close(comm_open_count() == 0);
-    graph_markers_close(comm_open_count() == 0);
+    graph_markers_close(comm_open_count() == 0, FINALIZE_PATIENCE_NS);
     if (comm_open_count() == 0) {
         intern_forget_addresses();
         helper_wake();

@@ -17,6 +17,9 @@ static void look_up(void) {
     PYTHON_FUNCTIONS(FIND)
     PYTHON_OBJECTS(FIND_OBJECT)
     FIND_OBJECT(PyExc_KeyboardInterrupt)
+    *(void **)&py.current_interpreter = dlsym(RTLD_DEFAULT, "PyInterpreterState_Get");
+    if (!py.current_interpreter)  // before 3.9
+        *(void **)&py.current_interpreter = dlsym(RTLD_DEFAULT, "_PyInterpreterState_Get");
     is_complete = complete;
 }
 
@@ -24,6 +27,10 @@ bool python_api_find(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, look_up);
     return is_complete;
+}
+
+bool python_is_main_interpreter(void) {
+    return !py.current_interpreter || py.current_interpreter() == py.PyInterpreterState_Main();
 }
 
 bool python_has_type(object *value, const object *type) {

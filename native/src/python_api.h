@@ -24,6 +24,7 @@ struct method {
 // F(result, name, arguments): exported by every CPython from 3.8 on.
 #define PYTHON_FUNCTIONS(F)                                               \
     F(int, Py_IsInitialized, (void))                                      \
+    F(void *, PyInterpreterState_Main, (void))                            \
     F(int, Py_AddPendingCall, (int (*)(void *), void *))                  \
     F(object *, Py_CompileString, (const char *, const char *, int))      \
     F(object *, PyEval_EvalCode, (object *, object *, object *))          \
@@ -60,13 +61,17 @@ struct python_api {
 #define AS_POINTER(result, name, arguments) result(*name) arguments;
 #define AS_OBJECT(name) object *name;
     PYTHON_FUNCTIONS(AS_POINTER) PYTHON_OBJECTS(AS_OBJECT) object **PyExc_KeyboardInterrupt;
+    void *(*current_interpreter)(void);  // NULL: this Python does not say
 };
 extern HIDDEN struct python_api py;
 
 // Fills `py`. False: there is no Python in this process, or one that lacks something.
 bool python_api_find(void);
 
-// All that follows needs Python's lock. Whether a value is of exactly this type.
+// All that follows needs Python's lock. Whether the calling thread runs the main interpreter; our
+// objects belong to that one.
+bool python_is_main_interpreter(void);
+// Whether a value is of exactly this type.
 bool python_has_type(object *value, const object *type);
 // A new reference to None.
 object *python_none(void);

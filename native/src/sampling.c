@@ -21,26 +21,42 @@ static u64 bytes_of(const char *datatype) {
     return bits >= 8 ? bits / 8 : 1;
 }
 
-u64 sampling_block(u64 count, const char *datatype) {
-    return count <= SMALL_BYTES / bytes_of(datatype) ? SAMPLE_BLOCK_SMALL : SAMPLE_BLOCK;
+bool sampling_is_small(u64 count, const char *datatype) {
+    return count <= SMALL_BYTES / bytes_of(datatype);
 }
 
-u64 sampling_next(u64 comm_id, u64 count, u64 calls, u64 block_calls) {
+static u64 hash_of(u64 comm_id, u64 count, u64 number) {
+    return mixed(mixed(comm_id + 0x9E3779B97F4A7C15u * number) ^ count);
+}
+
+// Of the SPARSE_BLOCKS blocks around it one is used.
+static bool is_used(u64 comm_id, u64 count, u64 block) {
+    return hash_of(~comm_id, count, block / SPARSE_BLOCKS) % SPARSE_BLOCKS == block % SPARSE_BLOCKS;
+}
+
+u64 sampling_next(u64 comm_id, u64 count, u64 calls, bool sparse) {
     if (calls < SAMPLE_FIRST) return calls + 1;
-    // Blocks begin behind the first calls; the block of the last call is over.
-    u64 block = calls == SAMPLE_FIRST ? 0 : (calls - SAMPLE_FIRST - 1) / block_calls + 1;
-    u64 offset = mixed(mixed(comm_id + 0x9E3779B97F4A7C15u * block) ^ count) % block_calls;
-    return SAMPLE_FIRST + block * block_calls + offset + 1;
+    for (u64 block = (calls - SAMPLE_FIRST) / SAMPLE_BLOCK;; block++) {
+        if (sparse && !is_used(comm_id, count, block)) continue;
+        u64 offset = hash_of(comm_id, count, block) % SAMPLE_BLOCK;
+        u64 next = SAMPLE_FIRST + block * SAMPLE_BLOCK + offset + 1;
+        if (next > calls) return next;
+    }
 }
 
-void sampling_note_call(union slot *entry, u64 group, u64 block_calls) {
-    u64 calls = entry->tally.calls;
+bool sampling_choose_call(union slot *entry, u64 group, bool is_small) {
+    u64 calls = entry->tally.calls, count = entry->tally.count;
     // Of captured calls all are looked at: their launches say which graph they are in.
     bool captured = entry->tally.bits & TALLY_CAPTURED;
+    bool in_profile_mode = __atomic_load_n(&callback_state.drops_works, __ATOMIC_RELAXED);
+    bool sparse = in_profile_mode && is_small;
     u16 comm = entry->tally.comm;
     u64 id = comm < NO_COMM ? comm_ids[comm] : 0;
-    u64 next = captured ? calls + 1 : sampling_next(id, entry->tally.count, calls, block_calls);
-    SLOT_STORE(entry->tally.next_sampled, next);
-    if (timing_by_events() && group)
+    bool chosen = captured || sampling_next(id, count, calls - 1, sparse) == calls;
+    u64 next = captured ? calls + 1 : sampling_next(id, count, calls, sparse);
+    if (in_profile_mode) SLOT_STORE(entry->tally.next_sampled_sparse, next);
+    else SLOT_STORE(entry->tally.next_sampled, next);
+    if (chosen && timing_by_events() && group)
         __atomic_store_n(sampling_place(group), group, __ATOMIC_RELAXED);
+    return chosen;
 }

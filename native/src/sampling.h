@@ -1,27 +1,32 @@
 // Which launches are timed by CUDA events.
 //
 // Decided by calls: of each key (communicator, function, datatype, count) the first SAMPLE_FIRST,
-// then one in each block. Blocks of small messages are longer: a timed launch takes the host about
-// 10 µs, as long as a whole call of 64 bytes, and small messages come in large numbers. All calls
-// of a key have the same size, so no time weighs more than another. A launch is timed if one of its
-// calls is chosen. All ranks of a communicator must choose the same calls, or waiting cannot be
-// told from moving data. So only what is equal on all of them enters: how often this key was called
-// before (by this thread), and a hash of the communicator's id, the count and the block's number.
-// The hash moves the choice from block to block, so that a job whose period is a block is not
-// always timed in the same place.
+// then one in each block of SAMPLE_BLOCK. A launch is timed if one of its calls is chosen. All
+// ranks of a communicator must choose the same calls, or waiting cannot be told from moving data.
+// So only what is equal on all of them enters: how often this key was called before (by this
+// thread), and a hash of the communicator's id, the count and the block's number. The hash moves
+// the choice from block to block, so that a job with a period of 64 calls is not always timed in
+// the same place.
+//
+// Sparse: profile mode leaves out all but one of SPARSE_BLOCKS blocks of small messages. A timed
+// launch takes the host about 10 µs, as long as a whole call of 64 bytes, and profile mode is
+// always on. What is chosen then is chosen in the other modes, too, so ranks in different modes
+// still share calls. All calls of a key have the same size, so no time weighs more than another;
+// only those of a window of another mode do.
 //
 // Example: of 200 calls of 16 MiB, 1 to 8 are timed, one of 9 to 72, one of 73 to 136, and one of
-// 137 to 200. Of 200 calls of 64 bytes, 1 to 8 are timed, and one of 9 to 264 if it comes to that.
+// 137 to 200. Of 264 calls of 64 bytes in profile mode, 1 to 8 are timed and one of 9 to 264.
 #ifndef NCCLSCOPE_SAMPLING_H
 #define NCCLSCOPE_SAMPLING_H
 
+#include "callback_state.h"
 #include "slot.h"
 #include "tally.h"
 
 #define SAMPLE_FIRST 8u
-#define SAMPLE_BLOCK 64u         // calls of more than SMALL_BYTES
-#define SAMPLE_BLOCK_SMALL 256u  // calls of up to SMALL_BYTES
-#define SMALL_BYTES (1u << 20)   // takes 10 to 15 µs on one host
+#define SAMPLE_BLOCK 64u
+#define SPARSE_BLOCKS 4u
+#define SMALL_BYTES (1u << 20)  // takes 10 to 15 µs on one host
 
 #define GROUPS_CHOSEN 16u  // a power of two
 // GroupApis whose launches are to be timed, or looked at because they are captured, by hash of
@@ -32,17 +37,20 @@ static inline u64 *sampling_place(u64 group) {
     return &sampling_groups[(group ^ group >> 7) % GROUPS_CHOSEN];
 }
 
-// The length of blocks; `datatype` as NCCL names it.
-u64 sampling_block(u64 count, const char *datatype);
+// Whether a message is small; `datatype` as NCCL names it.
+bool sampling_is_small(u64 count, const char *datatype);
 // The number of the first call after `calls` calls that is timed.
-u64 sampling_next(u64 comm_id, u64 count, u64 calls, u64 block_calls);
+u64 sampling_next(u64 comm_id, u64 count, u64 calls, bool sparse);
 
-// In the callback of every call: its entry says whether it is chosen.
-static inline bool sampling_chooses(const union slot *entry) {
-    return entry->tally.calls == entry->tally.next_sampled;
+// In the callback of every call: whether it may be chosen. The entry keeps the number of the next
+// call that is, for profile mode and for the others; the one that is not in use falls behind.
+static inline bool sampling_may_choose(const union slot *entry) {
+    bool sparse = __atomic_load_n(&callback_state.drops_works, __ATOMIC_RELAXED);
+    return entry->tally.calls >=
+           (sparse ? entry->tally.next_sampled_sparse : entry->tally.next_sampled);
 }
-// A call that was chosen, and the GroupApi that is its parent.
-COLD void sampling_note_call(union slot *entry, u64 group, u64 block_calls);
+// Whether it is chosen. `group`: the GroupApi that is its parent.
+COLD bool sampling_choose_call(union slot *entry, u64 group, bool is_small);
 
 // In the callback of every launch.
 static inline bool sampling_chose_group(const void *group_api) {

@@ -59,7 +59,6 @@ static union slot *own_entry(struct stream *stream, struct tally_key key, bool c
         if (tally_matches(entry, key)) return entry;
         if (!create || !tally_is_free(entry)) continue;
         SLOT_STORE(entry->tally.count, key.count);
-        SLOT_STORE(entry->tally.next_sampled, 1);  // sampling.h
         SLOT_STORE(entry->words[TALLY_WORD], key.word);
         slot_commit(entry, head_word(KIND_tally, 0, 0, index));
         stream->tally_keys++;

@@ -49,6 +49,14 @@ def duration(time_ns: float | None) -> str:
     return f"{three_digits(value)} {unit}"
 
 
+def duration_range(least_ns: float, most_ns: float) -> str:
+    """Two times with one unit where they share it. 85000000, 102000000 -> 85.0 to 102 ms"""
+    least, most = duration(least_ns), duration(most_ns)
+    value, _, unit = least.partition(" ")
+    same = unit and unit == most.partition(" ")[2]
+    return f"{value if same else least} to {most}"
+
+
 def seconds(time_ns: int) -> str:
     """A time in seconds, or ms if it is short. 41000000000 -> 41 s"""
     value = time_ns / 1e9

@@ -20,6 +20,13 @@ JOB = Path(__file__).with_name("context_job.py")
 STEPS = 40
 RANKS = {"tp": 4}
 KINDS = ("ddp", "fsdp2", "tp", "compile", "checkpoint")
+# Jobs whose calls say themselves what they are (context_job.py): by kind how they are recorded.
+SELF_EVIDENT = {
+    "sized": ("--torch=modules",),
+    "graph": ("--torch=modules", "--gpu-timing", "kernel"),
+    "pipeline": ("--torch",),
+}
+_HOOKED_AFTER = 3  # backward passes: blocks say nothing before
 # Calls whose phase is certain by their function, and whether they must have a module.
 _CHECK = """
 select count(*),
@@ -43,6 +50,28 @@ _OF = {
     "fsdp2": "\"function\" in ('AllGather', 'ReduceScatter')",
     "checkpoint": "\"function\" in ('AllGather', 'ReduceScatter')",
     "tp": "\"function\" in ('AllGather', 'ReduceScatter') and dimension = 'dp'",
+}
+_RIGHT = """
+select count(*), count(*) filter (phase = {phase}), count(*) filter (module_name = {module}),
+    count(distinct step)
+from operations where step is not null and step >= {first} and part_of is null
+    and status <> 'captured' and {of}
+"""
+# The number of elements has the layer and the phase; of a pipeline, the direction has the phase.
+_SIZED = {
+    "phase": "case count % 4096 when 0 then 'forward' else 'backward' end",
+    "module": "'layers.' || (count // 4096 - 1)",
+    "of": "\"function\" = 'AllReduce' and count >= 4096",
+}
+_TRUTHS = {
+    "sized": _SIZED,
+    "graph": _SIZED,
+    "pipeline": {
+        "phase": "case (\"function\" = 'Send') = (global_rank = 0) "
+        "when true then 'forward' else 'backward' end",
+        "module": "''",
+        "of": "\"function\" in ('Send', 'Recv')",
+    },
 }
 
 
@@ -78,10 +107,35 @@ def check(kind: str, capture: Path) -> dict[str, object]:
     }  # fmt: skip
 
 
+def check_self_evident(kind: str, capture: Path) -> dict[str, object]:
+    """How many calls have the phase and module that they say themselves."""
+    opened = ncclscope.open(capture)
+    first = 0 if kind == "graph" else _HOOKED_AFTER
+    calls, phase, module, steps = opened.sql(
+        _RIGHT.format(first=first, **_TRUTHS[kind])
+    ).fetchall()[0]
+    seen = opened.sql(
+        'select "function", status, context, phase, module_name, dimension, count(*) '
+        "from operations group by all order by all"
+    ).fetchall()
+    return {
+        "kind": kind, "calls": calls, "right phase": phase, "right module": module, "steps": steps,
+        "steps by": opened.sql("select origin, count(*) from steps group by 1").fetchall(),
+        "seen": seen, "torch": opened.model.training.torch,
+        "failures": opened.model.training.failures, "complete": opened.completeness().line(),
+    }  # fmt: skip
+
+
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    for kind in sys.argv[2:] or KINDS:
+    for kind in sys.argv[2:] or (*KINDS, *SELF_EVIDENT):
         ratios = []
+        if kind in SELF_EVIDENT:
+            with tempfile.TemporaryDirectory() as directory, mps():
+                capture = Path(directory) / "capture"
+                run_job(kind, capture, *SELF_EVIDENT[kind])
+                print(json.dumps(check_self_evident(kind, capture)), flush=True)
+            continue
         with tempfile.TemporaryDirectory() as directory, mps():
             for number in range(rounds):
                 plain = run_job(kind, Path(directory) / f"plain{number}", "--no-torch")

@@ -33,7 +33,9 @@ class RepeatingEngine:
     def bundles(self, processes: Sequence[ProcessOperations]) -> list[list[ProcessOperations]]:
         return [list(processes[first : first + 3]) for first in range(0, len(processes), 3)]
 
-    def map(self, do: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    def map(
+        self, do: Callable[[Any], Any], items: Sequence[Any], progress: Any = None
+    ) -> list[Any]:
         return [self._twice(do, item) for item in items]
 
     def _twice(self, do: Callable[[Any], Any], item: Any) -> Any:

@@ -1,5 +1,6 @@
 """What training steps lose time to: data, communication that nothing hides, late phases."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from ncclscope.analysis.training_steps import StepSummary
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.model import Model
-from ncclscope.model.schema import BACKWARD, FORWARD, NONE
+from ncclscope.model.schema import BACKWARD, FORWARD, NONE, PHASE_NAMES
 
 _PHASE_COLUMNS = {
     "data loading": "data_ns",
@@ -50,6 +51,42 @@ def phase_excess(model: Model, process: int) -> PhaseExcess | None:
     if excess[phase] <= 0:
         return None
     return PhaseExcess(phase, excess[phase], float(length.mean()))
+
+
+@dataclass(frozen=True, slots=True)
+class LateCalls:
+    """Of the operations that a process reaches last; "" where nothing has half of the waiting."""
+
+    module: str
+    phase: str
+
+
+def late_calls(model: Model, process: int) -> LateCalls:
+    """The module and the phase in whose operations others wait for a process."""
+    operations, instances = model.tables["operations"], model.tables["instances"]
+    of_process = np.asarray(operations["process"]) == process
+    rows = np.flatnonzero(of_process & (np.asarray(operations["instance"]) != NONE))
+    instance = np.asarray(operations["instance"])[rows]
+    last = np.asarray(instances["last_communicator_rank"])[instance]
+    late = last == np.asarray(operations["rank"])[rows]
+    skew_ns = np.where(late, np.maximum(np.asarray(instances["skew_ns"])[instance], 0), 0)
+    names = {"module": model.module_names, "phase": PHASE_NAMES}
+    return LateCalls(
+        **{
+            name: _with_half(np.asarray(operations[name])[rows], skew_ns, words)
+            for name, words in names.items()
+        }
+    )
+
+
+def _with_half(codes: Ints, weights: Ints, words: Sequence[str]) -> str:
+    """The word of the code that has half of all weights, "" without one."""
+    known = codes != NONE
+    if not known.any() or not weights.sum():
+        return ""
+    sums = np.bincount(codes[known], weights[known])
+    largest = int(sums.argmax())
+    return words[largest] if 2 * sums[largest] >= weights.sum() else ""
 
 
 @dataclass(frozen=True, slots=True)

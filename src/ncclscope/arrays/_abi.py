@@ -17,7 +17,7 @@ from ctypes import (
 )
 
 # Of the lists; a library that says another number was built from other sources.
-VERSION = 0x4A10023645345207
+VERSION = 0xA4BB5B6F68BF830C
 
 
 class Lines(Structure):

@@ -23,6 +23,7 @@ ADDED_FIELDS = {
     "KernelLaunch.sample": 4,
     "KernelLaunch.capture": 4,
     "Tally.next_sampled": 4,
+    "Tally.next_sampled_sparse": 4,
     "Zoom.gpu_timing": 4,
     "GraphReplays.at_least": 4,
 }

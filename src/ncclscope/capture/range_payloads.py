@@ -36,12 +36,12 @@ def range_payloads(process: Process) -> dict[int, dict[str, Value]]:
     contents: dict[int, bytearray] = {}
     schemas: dict[int, int] = {}
     ranges, keys = slots_of(process, "Range")
-    for slot, key in zip(ranges, keys, strict=True):
-        if slot["payload_type"] == layout.PAYLOAD_SCHEMA:
-            length = int(slot["payload_bytes"])
-            own = slot.tobytes()[_OWN : _OWN + min(length, _OWN_BYTES)]
-            contents[key] = bytearray(own.ljust(length, b"\0"))
-            schemas[key] = int(slot["schema"])
+    for place in np.flatnonzero(ranges["payload_type"] == layout.PAYLOAD_SCHEMA).tolist():
+        slot, key = ranges[place], keys[place]
+        length = int(slot["payload_bytes"])
+        own = slot.tobytes()[_OWN : _OWN + min(length, _OWN_BYTES)]
+        contents[key] = bytearray(own.ljust(length, b"\0"))
+        schemas[key] = int(slot["schema"])
     for piece in slots_of(process, "RangePayload")[0]:
         key, length = _key_of(int(piece["parent"]), process.header.nonce), int(piece["bytes"])
         offset = int(piece["offset"])

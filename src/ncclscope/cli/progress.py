@@ -12,14 +12,16 @@ from ncclscope.model.model import Model, Progress
 
 
 def progress_line(text: str) -> Progress | None:
-    """A function that shows `text` with {done} and {of} filled in, and clears it at the end; None
-    if stderr is no terminal.
+    """A function that shows `text` with {done} and {of} filled in, or the name of a stage, and
+    clears it at the end; None if stderr is no terminal.
     """
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         return None
 
-    def show(done: int, of: int) -> None:
+    def show(done: int, of: int, stage: str = "") -> None:
         line = "" if done >= of else text.format(done=done, of=of)
+        if stage:
+            line = f"{stage}: step {done + 1} of {of} …"
         print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
     return show

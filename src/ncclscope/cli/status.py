@@ -15,6 +15,7 @@ from ncclscope.capture.reader import (
     resolve_capture,
 )
 from ncclscope.cli import suggested_commands
+from ncclscope.cli.removed_logs import warn_of_removed_logs
 from ncclscope.cli.terminal import fit, paint
 from ncclscope.diagnose.hang.judge import judge
 from ncclscope.diagnose.hang.verdict import Status
@@ -111,6 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise none_readable(capture, status.unreadable)
     others = _other_running_jobs(capture) if all_jobs else {}
     _show(status, capture, others, arguments)
+    warn_of_removed_logs(capture, "the last calls are not known")
     while pause_s is not None and not status.post_mortem:
         time.sleep(pause_s)
         status = _status(resolve_capture(str(capture)))

@@ -4,7 +4,7 @@ from ncclscope.analysis.waiting.sampled_delays import SampledDelays
 from ncclscope.analysis.waiting.what_if import Prediction
 from ncclscope.diagnose.finding import CRITICAL, INFO, WARNING
 from ncclscope.diagnose.rule_context import RuleContext
-from ncclscope.humanize import duration, percent
+from ncclscope.humanize import duration, duration_range, percent
 
 _GRAVE_SHARE = 0.25
 _PROBLEM_SHARE = 0.04  # of the run: delays that cost less are worth a remark
@@ -56,16 +56,19 @@ def cost_in_words(
     if context.what_if is not None and context.what_if.why_not:
         return f"{context.what_if.why_not}, and what that costs cannot be told from them"
     if prediction is None:
-        return f"waiting for {who} costs {percent(share)} of the run{alone}"
-    return f"without that {_instead(prediction)}"
+        most = "up to " if context.what_if is not None and context.what_if.has_gaps else ""
+        return f"waiting for {who} costs {most}{percent(share)} of the run{alone}"
+    return f"without that {instead(prediction)}"
 
 
-def _instead(prediction: Prediction) -> str:
-    """What the run takes without it: "the run would take 5.49 s instead of 6.44 s"."""
-    text = (
-        f"the run would take {duration(prediction.run_then_ns)} instead of "
-        f"{duration(prediction.run_now_ns)}"
-    )
+def instead(prediction: Prediction) -> str:
+    """What the run takes without it: "the run would take 5.49 s instead of 6.44 s". Where the
+    record does not show what waits for what: "the run would take 5.0 to 5.9 s instead of 6.44 s".
+    """
+    run = duration(prediction.run_now_ns)
+    if not prediction.is_sure:
+        return f"the run would take {duration_range(*prediction.range_ns)} instead of {run}"
+    text = f"the run would take {duration(prediction.run_then_ns)} instead of {run}"
     now, then = prediction.step_now_ns, prediction.step_then_ns
     if now is not None and then is not None:
         text += f", a step {duration(then)} instead of {duration(now)}"

@@ -104,8 +104,12 @@ class RuleContext:
 
     @cached_property
     def standstills(self) -> Standstills | None:
-        """Pauses of all ranks at the same time."""
-        return None if self.waiting is None else standstills_of(self.waiting)
+        """Pauses of all ranks at the same time. Where records were lost, ranks that waited for a
+        late one look as if they had paused.
+        """
+        if self.waiting is None or self.model.completeness.dropped:
+            return None
+        return standstills_of(self.waiting)
 
     @cached_property
     def system(self) -> SystemSamples:

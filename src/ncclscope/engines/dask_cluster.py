@@ -8,6 +8,7 @@ the same files and writes the same bytes to the same place.
 """
 
 import importlib
+import itertools
 import secrets
 import socket
 from collections import Counter
@@ -24,6 +25,7 @@ from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import plural
 from ncclscope.model.decode_pool import Decoder
 from ncclscope.model.engine import Item, ProcessOperations, Result
+from ncclscope.model.model import Progress
 from ncclscope.model.process.decoded_process import (
     DecodedProcess,
     Placement,
@@ -172,9 +174,17 @@ class ClusterEngine:
             held += process.rows
         return bundles
 
-    def map(self, do: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    def map(
+        self,
+        do: Callable[[Item], Result],
+        items: Sequence[Item],
+        progress: Progress | None = None,
+    ) -> list[Result]:
         """`do(item)` of each item, in their order."""
-        return self._gather(self._submit_each(do, items))
+        futures = self._submit_each(do, items)
+        if progress:
+            _show_each(futures, progress)
+        return self._gather(futures)
 
     def _submit_each(self, do: Callable[[Item], Result], items: Sequence[Item]) -> list[Any]:
         # A task of its own, so that the scheduler holds what they share once and can give it to a
@@ -227,6 +237,19 @@ class ClusterEngine:
         if self._tasks:
             parts.append(f"stages on {self._on}: {_counted(self._tasks, 'task', 'tasks')}")
         return parts
+
+
+def _show_each(futures: list[Any], progress: Progress) -> None:
+    """Shows each task that ends. Dask calls back in one thread of its own."""
+    ended = itertools.count(1)
+
+    def show(_: Any) -> None:
+        done = next(ended)
+        if done < len(futures):  # the caller clears the line
+            progress(done, len(futures))
+
+    for future in futures:
+        future.add_done_callback(show)
 
 
 def _counted(hosts: Counter[str], one: str, several: str) -> str:

@@ -24,7 +24,14 @@ _SLURM = "slurm"
 _WORKERS = 8
 _POLL_S = 1.0
 _JOIN_S = 60  # that workers of a running job may take to join
-_IDLE = "10 minutes"  # after which the scheduler ends by itself, if the command was killed
+_IDLE = "10 minutes"  # after which the scheduler ends by itself, whatever became of the command
+# The kernel ends the scheduler when the command is killed (1: PR_SET_PDEATHSIG). Without it workers
+# end, and with them the job.
+_SCHEDULER = """
+import ctypes, runpy, signal
+ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))
+runpy.run_module("distributed.cli.dask_scheduler", run_name="__main__", alter_sys=True)
+"""
 _SCHEDULER_FILE, _LOG = "scheduler.json", "slurm.log"
 
 
@@ -137,8 +144,8 @@ def _scheduler(file: Path, on: str) -> Iterator[None]:
     """A Dask scheduler that has written its file."""
     environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT": _IDLE}
     process = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_scheduler", "--scheduler-file", str(file),
-         "--port", "0", "--no-dashboard", "--no-show"],
+        [sys.executable, "-c", _SCHEDULER, "--scheduler-file", str(file), "--port", "0",
+         "--no-dashboard", "--no-show"],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         env=environment, start_new_session=True,  # Ctrl-C is for the command, which ends it
     )  # fmt: skip

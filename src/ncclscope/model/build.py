@@ -47,6 +47,9 @@ from ncclscope.model.store.saved_model import (
 )
 from ncclscope.model.streams import StreamRanges
 
+# What follows when all processes are decoded.
+_STEPS = ("number calls", "align clocks", "match operations", "write tables", "check columns")
+
 
 def open_model(capture: Path, progress: Progress | None = None, engine_of: Engines = here) -> Model:
     """The model of a capture: the saved one while it is current, else a new one. `engine_of`: what
@@ -112,7 +115,7 @@ def build(
                 job.streams.join(ranges)
             job.registry.assign_attempts()
             job.context.complete_columns(writer, job.rows)
-            model, checked = _join(capture, writer, job, engine)
+            model, checked = _join(capture, writer, job, engine, progress)
         return load(capture, writer.finish(capture, manifest_of(model, mark), checked))
     except (NcclscopeError, OSError):  # of the latter one is a full disk
         # The next command goes on with what a cluster decoded.
@@ -127,21 +130,33 @@ def build(
         writer.close()
 
 
-def _join(capture: Path, writer: Writer, job: Job, engine: Engine) -> tuple[Model, Checked]:
+def _join(
+    capture: Path, writer: Writer, job: Job, engine: Engine, progress: Progress | None
+) -> tuple[Model, Checked]:
     """Joins the decoded processes, and writes all tables; returns the model without them, and what
     its manifest says of them.
     """
+
+    def begin(step: int) -> None:
+        if progress:
+            progress(step, len(_STEPS), _STEPS[step])
+
     rows = writer.rows("operations")
     operations = OperationFiles(writer.folder, rows, aside=engine.repeats)
     stages = JoinProcesses(operations, job, engine, engine.bundles(job.processes()))
     with spill_large_arrays_to(writer.folder):
+        begin(0)
         sequenced = len(stages.number()) > 0
+        begin(1)
         clocks = stages.align()
+        begin(2)
         instances = stages.match(clocks, writer, sequenced)
+    begin(3)
     names = _append_tables(writer, job)
     modules = stages.count_modules(len(job.context.modules)) if job.context.modules else None
     job.context.append_tables(writer, modules, clocks.to_reference)
     completeness = completeness_of(job.registry, job.counts, instances, clocks)
+    begin(4)
     checked = writer.check(engine.map, operations.versions)
     operations.settle()
     remove_states(writer.folder)

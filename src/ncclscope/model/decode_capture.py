@@ -78,7 +78,7 @@ def decode_capture(
             TemporaryDirectory(prefix=f".{FOLDER}-", dir=capture) as scratch,
             engine_of(folders, Path(scratch)) as engine,
         ):
-            for part in engine.map(decode, folders):
+            for part in engine.map(decode, folders, progress):
                 decoding.add(part)
         return decoding
     for number, folder in enumerate(folders):

@@ -68,12 +68,18 @@ RANGES = table_columns(
     ("thread", "i4", "id of the thread that wrote it"),
     ("source", "text", "nvtx, record_function, engine, module or api"),
     ("domain", "text", "NVTX domain"),
+    ("category", "text", "NVTX category: its name, else its number"),
     ("text", "text", "what the program called it"),
     ("depth", "i4", "ranges around it"),
     ("start_ns", "i8", "it began"),
     ("end_ns", "i8", "it ended; NULL: it was open at the end"),
     ("is_mark", "i1", "1: a moment, not a stretch of time"),
     ("payload", "i8", "the number that came with it"),
+    (
+        "fields",
+        "text",
+        "the payload by its NVTX schema, as JSON: NCCL's own say communicator, ranks, color …",
+    ),
     ("event", "i8", "its event, numbered like those of `operations`"),
 )
 

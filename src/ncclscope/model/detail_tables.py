@@ -2,9 +2,11 @@
 steps. Process by process, on the one clock.
 """
 
+import json
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from ncclscope.arrays.joins import positions_of, take
 from ncclscope.arrays.types import Ints
@@ -21,6 +23,7 @@ from ncclscope.capture.columns import (
 )
 from ncclscope.capture.process import Process, open_process
 from ncclscope.errors import FormatError
+from ncclscope.humanize import printable
 from ncclscope.model.detail_schema import DETAILS
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.process.calls import Calls, calls_of, link, rows_of
@@ -30,7 +33,7 @@ from ncclscope.model.process.events import ProcessEvents, events_of
 from ncclscope.model.process.inferred_collectives import has_parts
 from ncclscope.model.process.operations import KINDS, operations_of
 from ncclscope.model.process.range_meaning import SOURCE_NAMES
-from ncclscope.model.process.ranges import ranges_of
+from ncclscope.model.process.ranges import Ranges, payloads_of_ranges, ranges_of
 from ncclscope.model.process.works import LAUNCHED, Works, launches_of, works_of
 from ncclscope.model.schema import NONE, RECV, SEND, Columns
 from ncclscope.model.store.decoded_files import log_is_incomplete, read_details
@@ -89,6 +92,10 @@ def _placed(model: Model, number: int, columns: Columns, table: str) -> Columns:
         if name.endswith("_ns") and model.clocks:
             moved = model.clocks[node].to_reference(values)
             columns[name] = np.where(values != NONE, moved, NONE)
+    rows = len(columns["process"])
+    for column in DETAILS[table]:  # decoded files of older releases have fewer columns
+        if column.name not in columns:
+            columns[column.name] = np.full(rows, None if column.dtype == "text" else NONE, "O")
     return {
         column.name: columns[column.name].astype("O" if column.dtype == "text" else column.dtype)
         for column in DETAILS[table]
@@ -278,13 +285,33 @@ def _ranges(process: Process, words: Vocabulary) -> Columns:
             [ranges.domains.get(code) or None for code in ranges.domain.tolist()], "O"
         ),
         "text": np.array([ranges.texts[place] for place in ranges.text.tolist()], "O"),
+        "category": _categories(process, ranges),
         "depth": depth,
         "start_ns": ranges.start_ns,
         "end_ns": ranges.end_ns,
         "is_mark": ranges.is_mark.astype(np.int64),
         "payload": np.where(ranges.payload_type == layout.PAYLOAD_NONE, NONE, ranges.payload),
+        "fields": _fields(process, ranges),
         "event": ranges.keys,
     }
+
+
+def _categories(process: Process, ranges: Ranges) -> npt.NDArray[np.object_]:
+    """The name of each range's category, its number where it has no name, None for 0."""
+    out = np.full(len(ranges), None, "O")
+    for row in np.flatnonzero(ranges.category).tolist():
+        number_ = int(ranges.category[row])
+        name = process.range_categories.get((int(ranges.domain[row]), number_))
+        out[row] = printable(name) if name else str(number_)
+    return out
+
+
+def _fields(process: Process, ranges: Ranges) -> npt.NDArray[np.object_]:
+    """The payload of each range by its schema as JSON; None without one."""
+    out = np.full(len(ranges), None, "O")
+    for row, fields in payloads_of_ranges(process, ranges).items():
+        out[row] = json.dumps({printable(name): value for name, value in fields.items()})
+    return out
 
 
 _MAKERS: dict[str, Callable[[Process, Vocabulary], Columns]] = {

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ncclscope.model.decode_pool import Decoder, decoders
+from ncclscope.model.model import Progress
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -46,7 +47,12 @@ class Engine(Protocol):
     def bundles(self, processes: Sequence[ProcessOperations]) -> list[list[ProcessOperations]]:
         """Processes in their order, those of a task together."""
 
-    def map(self, do: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    def map(
+        self,
+        do: Callable[[Item], Result],
+        items: Sequence[Item],
+        progress: Progress | None = None,
+    ) -> list[Result]:
         """`do(item)` of each item, in their order."""
 
     def reduce(
@@ -79,7 +85,12 @@ class _Here:
     def bundles(self, processes: Sequence[ProcessOperations]) -> list[list[ProcessOperations]]:
         return [list(processes)]
 
-    def map(self, do: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    def map(
+        self,
+        do: Callable[[Item], Result],
+        items: Sequence[Item],
+        progress: Progress | None = None,
+    ) -> list[Result]:
         return in_threads(do, items, self.threads)
 
     def reduce(

@@ -1,8 +1,8 @@
 """A capture's model: its tables as columns, and its processes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.column_files import is_absent
@@ -13,7 +13,13 @@ from ncclscope.model.schema import ORIGINS, Columns
 __all__ = ["Model", "ProcessRow", "Progress", "windows_by_process"]
 
 PERIODIC = ORIGINS.index("period")  # origin of steps that the period of calls shows
-Progress = Callable[[int, int], None]  # done, of how many
+
+
+class Progress(Protocol):
+    """Shows how far something is."""
+
+    def __call__(self, done: int, of: int, stage: str = "", /) -> None:
+        """So much is done, of how much; `stage`: of what, unless the caller's text says it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ from typing import Any
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.path_parts import PathPart, path_parts
 from ncclscope.analysis.waiting.what_if import Change, Prediction
-from ncclscope.humanize import duration, percent, ranks_in_words
+from ncclscope.humanize import duration, duration_range, percent, ranks_in_words
 from ncclscope.json_answers import VERSION
 from ncclscope.model.model import Model
 from ncclscope.report.tables import Bar, Cell, Column, Table, plain_lines
 
 _MOST_PARTS = 10
+_UNSURE = "the record does not show all that operations wait for"
 _ASSUMED = "transfers keep their lengths; contention may change with the schedule"
 
 
@@ -43,13 +44,10 @@ def lines(
     model: Model, waiting: Waiting, change: Change, prediction: Prediction, width: int = 100
 ) -> Iterator[str]:
     """What the run would take, and what it is as long as now."""
-    error = duration(prediction.error_ns)
     yield f"{_in_words(model, change)}:"
-    yield (
-        f"  run   {duration(prediction.run_then_ns)} ± {error} instead of "
-        f"{duration(prediction.run_now_ns)}: {percent(max(prediction.gained_share, 0.0))} less"
-    )
-    if prediction.step_now_ns is not None and prediction.step_then_ns is not None:
+    yield f"  run   {_run(prediction)}"
+    is_known = prediction.step_now_ns is not None and prediction.step_then_ns is not None
+    if is_known and prediction.is_sure:
         yield (
             f"  step  {duration(prediction.step_then_ns)} instead of "
             f"{duration(prediction.step_now_ns)}"
@@ -59,6 +57,17 @@ def lines(
     if table is not None:
         heading, rows, _ = plain_lines(table, width)
         yield from ("", heading, *rows, *table.notes)
+
+
+def _run(prediction: Prediction) -> str:
+    """What the run would take, as a number where that is sure."""
+    now = duration(prediction.run_now_ns)
+    if not prediction.is_sure:
+        return f"{duration_range(*prediction.range_ns)} instead of {now}: {_UNSURE}"
+    return (
+        f"{duration(prediction.run_then_ns)} ± {duration(prediction.error_ns)} instead of {now}: "
+        f"{percent(max(prediction.gained_share, 0.0))} less"
+    )
 
 
 def path_table(model: Model, parts: tuple[PathPart, ...]) -> Table | None:

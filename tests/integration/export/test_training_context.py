@@ -91,6 +91,29 @@ def test_a_dataset_keeps_the_context(capture: Path, model: Model, tmp_path: Path
     assert dataset.sql("select count(*) from steps").fetchall() == [(6,)]
 
 
+def test_every_output_groups_by_step_phase_module_and_dimension(
+    capture: Path, tmp_path: Path
+) -> None:
+    keys = ("step", "phase", "module", "dimension")
+    by = ",".join(keys)
+    answered = json.loads(ncclscope("report", capture, "--by", by, "--json").stdout)
+    groups = {tuple(group[key] for key in keys): group["calls"] for group in answered["operations"]}
+    counted = package.open(capture).sql(
+        "select step, phase, module_name, dimension, count(*) from operations group by all"
+    )
+    assert groups == {tuple(row[:4]): row[4] for row in counted.fetchall()}
+    lines = ncclscope("report", capture, "--by", by, "--csv").stdout.splitlines()
+    rows = list(csv.DictReader(lines))
+    assert {tuple(row[key] for key in keys) for row in rows} == {
+        tuple("" if value is None else str(value) for value in group) for group in groups
+    }
+    text = ncclscope("report", capture, "--by", by).stdout
+    ncclscope("report", capture, "--by", by, "--html", tmp_path / "page.html")
+    python = package.open(capture).report(by)
+    for output in (text, (tmp_path / "page.html").read_text(), str(python)):
+        assert "layers.2" in output
+
+
 # ---- steps by the period of calls ----
 @pytest.fixture(scope="module")
 def periodic(tmp_path_factory: pytest.TempPathFactory) -> Path:

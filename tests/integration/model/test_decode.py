@@ -177,7 +177,7 @@ def test_damaged_files_are_named_and_the_rest_is_read(
 def test_verbs_that_need_events_say_that_logs_were_removed(
     decoded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for words in (["dump"], ["pack", "-o", str(tmp_path / "p.tar.gz")]):
+    for words in (["dump"], ["status"], ["pack", "-o", str(tmp_path / "p.tar.gz")]):
         assert main([*words, str(decoded)]) == 0
         assert "of 2 processes: `ncclscope decode --remove-raw` removed" in capsys.readouterr().err
     assert main(["report", str(decoded)]) == 0

@@ -41,7 +41,7 @@ def test_launches_give_operations_their_times(traced: Path) -> None:
     operations = model.tables["operations"]
     sources = names_of(model, "source")
     by_events = sum(sources.get(name, 0) for name in ("gpu-event", "gpu-event-rough"))
-    assert by_events >= 2 * 9, "8 first calls and one of each block, on two ranks"
+    assert by_events >= 2 * 12, "8 first calls and one of each block, on two ranks"
     assert sources["gpu-event-upper"] == 2 * 2 * 8, "a Send and a Recv share their launch"
     timed = operations["duration_ns"] >= 0
     assert (operations["start_ns"][timed] >= operations["launch_ns"][timed] - 1_000_000).all()
@@ -122,3 +122,12 @@ def test_the_report_says_what_was_timed(kind: str, request: pytest.FixtureReques
     lines = ncclscope("report", "--csv", capture).stdout.splitlines()
     assert len({line.count(",") for line in lines}) == 1
     assert "total_ns_low" in lines[0]
+
+
+def test_a_lower_bound_of_replays_is_said(tmp_path: Path, traced: Path) -> None:
+    """The GPU's last counts cannot be read."""
+    fault = {"NCCLSCOPE_SIM_CUDA_FAULTS": "cuMemcpyDtoHAsync_v2@1+=1"}
+    run_sampled(tmp_path / "c", "graphs:5", mode="trace", **fault)
+    said = "replays of 3 CUDA graphs are counted up to the last heartbeat: there may be more"
+    assert sum(note.endswith(said) for note in open_model(tmp_path / "c").completeness.notes) == 1
+    assert not any("there may be more" in note for note in open_model(traced).completeness.notes)

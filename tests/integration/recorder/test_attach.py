@@ -167,6 +167,50 @@ assert os.wait()[1] == 0
     assert [one.text for one in ranges_of(process)] == ["in a thread"]
 
 
+# With Python's lock held, so that pending calls of Python 3.9 to 3.11 are the subinterpreter's.
+_IN_SUBINTERPRETER = """
+import ctypes as c, os, sys
+nccl = c.PyDLL(%r)
+class Id(c.Structure): _fields_ = (("bytes", c.c_char * 128),)
+unique, comm = Id(), c.c_void_p()
+nccl.ncclCommInitRank.argtypes = (c.POINTER(c.c_void_p), c.c_int, Id, c.c_int)
+assert nccl.ncclGetUniqueId(c.byref(unique)) == 0
+assert nccl.ncclCommInitRank(c.byref(comm), 1, unique, 0) == 0
+for _ in range(10000): pass
+assert c.PyDLL(os.environ["NCCL_PROFILER_PLUGIN"]).ncclscope_python_module() == 1
+assert "_ncclscope_recorder" not in sys.modules
+assert nccl.ncclCommDestroy(comm) == 0
+"""
+_INTERPRETERS = """
+try: import _xxsubinterpreters as interpreters
+except ImportError: import _interpreters as interpreters
+def run_subinterpreter():
+    number = interpreters.create()
+    interpreters.run_string(number, open(os.environ["PROGRAM"]).read())
+    interpreters.destroy(number)
+run_subinterpreter()
+job.begin()
+for _ in range(10000): pass
+native.range_push("main"); native.range_pop()
+run_subinterpreter()
+more = Job(); more.begin()
+for _ in range(10000): pass
+"""
+
+
+def test_subinterpreters_may_use_nccl_and_end(tmp_path: Path) -> None:
+    """Nothing of ours is in them, so nothing is lost with them."""
+    program = tmp_path / "program.py"
+    program.write_text(_IN_SUBINTERPRETER % str(simulated_nccl_path()))
+    attach = _GIVE_TO_MAIN + "native.on_communicator(lambda: native.mark('another'))\n"
+    process = _record(tmp_path, attach, _INTERPRETERS, PROGRAM=str(program))
+    assert process.ended
+    texts = [one.text for one in ranges_of(process)]
+    assert (texts.count("main"), texts[-1]) == (1, "another")
+    note = "a subinterpreter uses NCCL: what its Python does is not recorded"
+    assert set(process.notes) <= {note}
+
+
 def test_a_library_gets_the_module_before_the_first_communicator(tmp_path: Path) -> None:
     body = """
 assert c.PyDLL(os.environ["NCCL_PROFILER_PLUGIN"]).ncclscope_python_module() == 0

@@ -210,6 +210,75 @@ def test_attaching_changes_nothing_that_pytorch_does(tmp_path: Path) -> None:
         assert ranges.fetchall() == [(True, 1, 0)]
 
 
+# Two batches a step, the first without communication; two optimizers; the third step is skipped
+# because a gradient is infinite. A process of its own loads the data.
+_IRREGULAR = """
+import contextlib
+from torch.utils.data import DataLoader
+begin("simulated")
+ddp = nn.parallel.DistributedDataParallel(Net())
+inner = ddp.module
+optimizers = [
+    torch.optim.AdamW(inner.layers.parameters()), torch.optim.SGD(inner.head.parameters(), lr=0.1)
+]
+scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+for number, x in enumerate(DataLoader(torch.ones(8, 4, 32), batch_size=None, num_workers=1)):
+    accumulates = number % 2 == 0
+    with ddp.no_sync() if accumulates else contextlib.nullcontext():
+        loss = ddp(x).sum() * (float("inf") if number == 5 else 1.0)
+        scaler.scale(loss).backward()
+    if not accumulates:
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+            optimizer.zero_grad()
+        scaler.update()
+print([p.sum().item() for p in ddp.parameters()], scaler.get_scale())
+dist.destroy_process_group()
+"""
+
+
+def test_accumulation_several_optimizers_skipped_steps_and_forked_loaders(tmp_path: Path) -> None:
+    plain = run_torch(tmp_path, _IRREGULAR)
+    assert run_torch(tmp_path, _IRREGULAR, record="steps") == plain
+    capture = ncclscope.open(tmp_path / "capture")
+    assert len(capture.model.processes) == 2
+    rows = capture.sql(
+        "select step, phase, count(*) from operations "
+        "where \"function\" = 'AllReduce' and step is not null group by all order by all"
+    )
+    # The skipped step is part of the next one.
+    assert rows.fetchall() == [(0, "backward", 2), (1, "backward", 2), (2, "backward", 4)]
+    steps = capture.sql("select origin, count(*), min(data_ns) > 0 from steps group by 1")
+    assert steps.fetchall() == [("optimizer", 6, True)]
+
+
+_COMPILED_AUTOGRAD = (
+    _BEGIN_RECORDING
+    + """
+import torch._dynamo as dynamo
+from torch._dynamo import compiled_autograd
+kept = begin_recording()
+model = Net()
+for step in range(5):
+    with compiled_autograd._enable(torch.compile(backend="eager")):
+        model(torch.ones(4, 32)).sum().backward()
+print(dict(dynamo.utils.counters["stats"]), sorted(dynamo.utils.counters["graph_break"]))
+print(dict(dynamo.utils.counters["compiled_autograd"]), [p.grad.sum().item() for p in model.parameters()])
+"""
+)
+
+
+def test_compiled_autograd_has_the_same_graphs(tmp_path: Path) -> None:
+    plain = run_torch(tmp_path, _COMPILED_AUTOGRAD, ranks=1)
+    assert "'captures'" in plain[0]
+    assert run_torch(tmp_path, _COMPILED_AUTOGRAD, ranks=1, record="modules") == plain
+    rows = ncclscope.open(tmp_path / "capture").sql(
+        "select text, is_mark from ranges where source = 'module' group by all order by all"
+    )
+    names = ("head", "layers.0", "layers.1", "layers.2")
+    assert rows.fetchall() == [(name, 0) for name in names]  # and no marks of backward
+
+
 _MODULES = (
     _BEGIN_RECORDING
     + """
@@ -235,6 +304,51 @@ def test_level_modules_marks_blocks_forward_and_backward(tmp_path: Path) -> None
     # Hooks are set after the third of six backward passes.
     names = ("head", "layers.0", "layers.1", "layers.2")
     assert rows.fetchall() == [(name, mark, 3) for name in names for mark in (0, 1)]
+
+
+# The number of elements of a call says what it is: 64 * (layer + 1), and one more in backward.
+_SIZED = """
+begin("simulated")
+class BothWays(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, layer):
+        ctx.layer = layer
+        dist.all_reduce(torch.ones(64 * (layer + 1)))
+        return x.clone()
+    @staticmethod
+    def backward(ctx, gradient):
+        dist.all_reduce(torch.ones(64 * (ctx.layer + 1) + 1))
+        return gradient, None
+
+class SizedBlock(Block):
+    def __init__(self, layer):
+        super().__init__(32)
+        self.layer = layer
+    def forward(self, x):
+        return BothWays.apply(super().forward(x), self.layer)
+
+model = nn.Sequential(*(SizedBlock(layer) for layer in range(3)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(6):
+    model(torch.ones(4, 32)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_level_modules_names_calls_inside_modules_both_ways(tmp_path: Path) -> None:
+    """As tensor parallelism makes them."""
+    run_torch(tmp_path, _SIZED, record="modules")
+    rows = ncclscope.open(tmp_path / "capture").sql(
+        "select count, phase, module_name, count(*), count(distinct step) from operations "
+        "where step > 2 and \"function\" = 'AllReduce' group by all order by count"
+    )
+    expected = []
+    for layer in range(3):
+        for phase in ("forward", "backward"):
+            elements = 64 * (layer + 1) + (phase == "backward")
+            expected.append((elements, phase, str(layer), 6, 3))
+    assert rows.fetchall() == expected
 
 
 _TWO_LINES = (

@@ -1,5 +1,6 @@
 """Ranges that programs make with NVTX, as the recorder writes them: real nvtx, simulated NCCL."""
 
+import json
 import os
 import signal
 import struct
@@ -18,6 +19,7 @@ from ncclscope.capture.live_page import read_live_page
 from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.range_payloads import range_payloads
 from ncclscope.capture.reader import open_capture
+from ncclscope.model.detail_tables import own_details
 from ncclscope.model.process.events import events_of
 from ncclscope.native import player_path, plugin_path
 from tests.support.player import ncclscope
@@ -65,6 +67,8 @@ job.end()
     assert (outer.domain, inner.domain, moment.domain) == ("training", "", "training")
     domain = next(number for number, name in process.range_domains.items() if name == "training")
     assert process.range_categories[domain, outer.category] == "phase"
+    table = own_details(process, "ranges")
+    assert dict(zip(table["text"], table["category"], strict=True))["outer"] == "phase"
     assert (outer.payload_type, outer.payload) == (layout.PAYLOAD_I64, 7)
     assert struct.unpack("<d", struct.pack("<q", inner.payload))[0] == 0.5
     assert (inner.parent, moment.parent, outer.parent) == ("outer", "outer", "")
@@ -346,6 +350,9 @@ def test_payloads_with_a_schema_are_read_back(tmp_path: Path) -> None:
     assert fields == ["communicator", "parent", "color", "key"]
     payloads = [one for one in range_payloads(process).values() if len(one) == 4]
     assert len(payloads) > 100
+    in_table = [text for text in own_details(process, "ranges")["fields"] if text]
+    assert len(in_table) >= len(payloads)
+    assert sum(set(json.loads(text)) == set(fields) for text in in_table) == len(payloads)
     for payload in payloads:
         sizes = zip(payload.values(), (8, 8, 4, 4), strict=True)
         content = b"".join((int(v) & (1 << 8 * n) - 1).to_bytes(n, "little") for v, n in sizes)

@@ -15,7 +15,7 @@ from ncclscope.capture.salvage import salvage
 from ncclscope.nccl.events import BIT
 from tests.support.sampled_jobs import Rank, run_sampled
 
-FIRSTS, BLOCK = 8, 256  # of small messages, as in native/src/sampling.h
+FIRSTS, BLOCK = 8, 256  # of small messages in profile mode, as in native/src/sampling.h
 CALLS = FIRSTS + BLOCK
 REASONS = {name: number for number, name in enumerate(layout.TIMING_REASONS)}
 NOT_SAMPLED, LAUNCH = (layout.UNTIMED.index(name) for name in ("not sampled", "launch not timed"))
@@ -271,7 +271,7 @@ def test_without_markers_launches_are_timed_all_the_same(
 
 FAILING = {
     "cuEventRecord@70+=700": "cuda_error",  # 64 are recorded at init
-    "cuEventQuery@60+=709": "cuda_error",
+    "cuEventQuery@20+=709": "cuda_error",  # at least 17 at init, and one for each launch
     "cuEventElapsedTime@33+=1": "cuda_error",
     "cuStreamIsCapturing@1+=700": "cuda_error",
     "cuCtxGetCurrent@2+=3": "no_context",  # the first one is at init

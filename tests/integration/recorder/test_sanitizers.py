@@ -116,6 +116,7 @@ def test_simulation(
     scenario.write_text("ranks_per_host = 1\n" if hosts > 1 else "")
     env = recording(
         tmp_path / "c",
+        "profile" if timing == "sampled" and hosts == 1 else "full",
         NCCL_PROFILER_PLUGIN=str(build / "libnccl-profiler-ncclscope.so"),
         NCCLSCOPE_SIM_SCENARIO=str(scenario),
         NCCLSCOPE_SIM_RELEASE=release,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tests.support.laboratory.events import Machine
-from tests.support.laboratory.faults import Fault
+from tests.support.laboratory.faults import USUAL, Fault
 from tests.support.laboratory.held_out_programs import Optimizer, optimizer_program
 from tests.support.laboratory.programs import Buckets, Serving
 from tests.support.laboratory.shapes import gpu, host, link, shape
@@ -19,15 +19,25 @@ def _slow_gpus(ranks: range, factor: float, every: int = 1) -> tuple[Fault, ...]
     return tuple(gpu(rank, factor, first=1, every=every, group="host") for rank in ranks)
 
 
+def _stops(ranks: range, ms: float, steps: tuple[int, ...]) -> tuple[Fault, ...]:
+    return tuple(
+        host(rank, ms, first=step, last=step, group="host") for rank in ranks for step in steps
+    )
+
+
 def uncommon_kinds() -> Iterator[Kind]:
     """All of them."""
     yield from shape("ddp 12 on 3 hosts", None, Buckets(12, steps=40), {
         "power cap of a host": _slow_gpus(range(4, 8), 1.4, every=2),
         "links slow for a while": (link(3, 4, 8, first=15, last=23),),
+        "host that stops twice": _stops(range(4, 8), 150, (14, 30)),
     }, machine=_HOSTS)  # fmt: skip
     yield from shape("ddp 16 on 4 hosts", None, Buckets(16, steps=25), {
         "old GPUs on half of the hosts": _slow_gpus(range(8, 16), 1.35),
     }, machine=_HOSTS)  # fmt: skip
+    # GPUs of many ranks differ gradually.
+    uneven = replace(USUAL, bias=0.12)
+    yield from shape("ddp 48, uneven GPUs", None, Buckets(48, steps=20), {}, noise=uneven)
     seldom = tuple(
         gpu(5, 2.5, first=step, last=step, group="redo") for step in (4, 9, 22, 37, 41, 58, 66, 71)
     )

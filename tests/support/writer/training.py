@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ncclscope.capture import layout
-from ncclscope.nccl.events import MODE_EVENTS, events_of
+from ncclscope.nccl.events import FIRST_WITH_CALLS, MODE_EVENTS, events_of
 from tests.support.writer.files import NS, ProcessFolder, Who, nonce_of
 from tests.support.writer.meta import Meta
 from tests.support.writer.slots import CHUNK_SLOTS, Slot, block_heads, handle_of, pack
@@ -77,12 +77,14 @@ class _Thread:
 class Program:
     """One process. Times run on with what it does; `now_ns` may be moved."""
 
-    def __init__(self, rank: int, ranks: int, kernels: bool = True, groups: bool = True) -> None:
+    def __init__(
+        self, rank: int, ranks: int, kernels: bool = True, groups: bool = True, interface: int = 5
+    ) -> None:
         self.rank, self.ranks, self.now_ns = rank, ranks, ORIGIN_NS
         self.truth: list[PlantedCall] = []
         self.kernels: list[PlantedKernel] = []
         self.context: list[dict[str, Any]] = []
-        self._kernels, self._sequence = kernels, 0
+        self._kernels, self._sequence, self._interface = kernels, 0, interface
         pid = 10_000 + rank * 10
         self.who = Who(
             host="node0", pid=pid, boot_id="51309a7e-0000-4000-8000-000000000000",
@@ -100,8 +102,8 @@ class Program:
         self.meta.communicator(
             "", gpu_uuid=(0x51309A7E << 96 | rank).to_bytes(16, "big"),
             gpu_bus_id=f"00000000:{0x10 + rank:02X}:00.0", id=0x1234567, t0=ORIGIN_NS - NS // 3,
-            comm=0, version=5, rank=rank, ranks=ranks, nodes=1, tid=pid,
-            mask=events_of(5) & MODE_EVENTS["trace"],
+            comm=0, version=interface, rank=rank, ranks=ranks, nodes=1, tid=pid,
+            mask=events_of(interface) & MODE_EVENTS["trace"],
         )  # fmt: skip
         if groups:
             ranked = list(range(ranks))
@@ -119,13 +121,14 @@ class Program:
         return handle_of(self.who.nonce, thread.number, index)
 
     def push(
-        self, text: str, source: int = layout.RANGE_RECORD_FUNCTION, thread: str = MAIN
-    ) -> None:
+        self, text: str, source: int = layout.RANGE_RECORD_FUNCTION, thread: str = MAIN,
+        domain: int = 0,
+    ) -> None:  # fmt: skip
         """Begins a range; without a place in the table of texts where `text` begins with "!"."""
         own = self._threads[thread]
         slot: Slot = {
             "kind": layout.KINDS["Range"], "chan": source, "states": 0, "t0": self.now_ns,
-            "parent": own.open[-1][0] if own.open else 0,
+            "parent": own.open[-1][0] if own.open else 0, "domain": domain,
         }  # fmt: skip
         group = [slot]
         if text.startswith("!"):
@@ -179,14 +182,11 @@ class Program:
         self.kernels.append(PlantedKernel(name, t + 2 * US, start, start + length_ns))
         self.now_ns = t + 5 * US
 
-    def call(
-        self, function: str, count: int, truth: PlantedCall, thread: str = MAIN,
-        stream: int = COMM_STREAM, length_ns: int = 200 * US,
-    ) -> None:  # fmt: skip
-        """A collective on float32, launched and carried out behind the one before."""
-        own, t = self._threads[thread], self.now_ns
-        function_id, dtype = self.meta.string(function), self.meta.string("ncclFloat32")
-        in_bytes = function in ("AllGather", "Broadcast")
+    def _put_call(self, own: _Thread, function: int, dtype: int, count: int, stream: int) -> int:
+        """Puts the events of a call, from interface v5 on; returns its handle, 0 before."""
+        t = self.now_ns
+        if self._interface < FIRST_WITH_CALLS:
+            return 0
         group_api = own.put(
             {"kind": layout.KINDS["GroupApi"], "t0": t, "t1": t + 19 * US, "depth": 1, "comm": 0,
              "states": _STOPPED | layout.STATE_FIRST | layout.STATE_SECOND,
@@ -195,19 +195,30 @@ class Program:
         parent = self._handle(own, group_api)
         api = own.put(
             {"kind": layout.KINDS["CollApi"], "states": _STOPPED, "parent": parent, "t0": t + US,
-             "t1": t + 2 * US, "count": count, "stream": stream, "func": function_id,
+             "t1": t + 2 * US, "count": count, "stream": stream, "func": function,
              "dtype": dtype, "comm": 0}
         )  # fmt: skip
         own.put(
             {"kind": layout.KINDS["KernelLaunch"], "states": _STOPPED, "parent": parent,
              "t0": t + 5 * US, "t1": t + 11 * US, "stream": stream, "comm": 0}
         )  # fmt: skip
+        return self._handle(own, api)
+
+    def call(
+        self, function: str, count: int, truth: PlantedCall, thread: str = MAIN,
+        stream: int = COMM_STREAM, length_ns: int = 200 * US,
+    ) -> None:  # fmt: skip
+        """A collective on float32, launched and carried out behind the one before."""
+        own, t = self._threads[thread], self.now_ns
+        function_id, dtype = self.meta.string(function), self.meta.string("ncclFloat32")
+        in_bytes = function in ("AllGather", "Broadcast")
+        api = self._put_call(own, function_id, dtype, count, stream)
         group = own.put(
             {"kind": layout.KINDS["Group"], "states": _STOPPED, "t0": t + 12 * US,
              "t1": t + 17 * US, "comm": 0}
         )  # fmt: skip
         coll = own.put(
-            {"kind": layout.KINDS["Coll"], "states": _STOPPED, "parent": self._handle(own, api),
+            {"kind": layout.KINDS["Coll"], "states": _STOPPED, "parent": api,
              "flags": layout.FLAG_EXT | layout.FLAG_RANK_IN, "t0": t + 13 * US, "t1": t + 16 * US,
              "seq": self._sequence, "count": count * (4 if in_bytes else 1), "func": function_id,
              "dtype": self.meta.string("ncclInt8") if in_bytes else dtype,

@@ -17,7 +17,7 @@ from ncclscope.analysis.sampling import (
 )
 from tests.support.sampled_keys import SampledKey, totals_of_keys
 
-FIRSTS, BLOCK = 8, 64
+FIRSTS, BLOCK, SMALL_BLOCK = 8, 64, 256  # as in native/src/sampling.h: in profile mode
 
 
 def strata(
@@ -89,26 +89,30 @@ def noise(kind: str, count: int, draw: np.random.Generator) -> np.ndarray:
     return np.maximum(times, 1.0)
 
 
-def chosen(count: int, draw: np.random.Generator) -> np.ndarray:
+def chosen(count: int, draw: np.random.Generator, block: int = BLOCK) -> np.ndarray:
     """Places that the recorder times: the first ones, then one of each block."""
-    blocks = FIRSTS + BLOCK * np.arange(max(math.ceil((count - FIRSTS) / BLOCK), 0))
-    later = blocks + draw.integers(0, BLOCK, len(blocks))
+    blocks = FIRSTS + block * np.arange(max(math.ceil((count - FIRSTS) / block), 0))
+    later = blocks + draw.integers(0, block, len(blocks))
     return np.concatenate([np.arange(min(FIRSTS, count)), later[later < count]])
 
 
+KINDS = ("normal", "skewed", "outliers", "often slow", "exponential", "every tenth", "every 64th",
+         "slowly changing")  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "kind",
-    ["normal", "skewed", "outliers", "often slow", "exponential", "every tenth", "every 64th",
-     "slowly changing"],
-)  # fmt: skip
-def test_the_true_total_is_inside_in_95_of_100_keys(kind: str) -> None:
+    ("kind", "block", "jobs"),
+    [(kind, BLOCK, 8) for kind in KINDS]
+    + [(kind, SMALL_BLOCK, 20) for kind in ("skewed", "outliers", "slowly changing")],
+)
+def test_the_true_total_is_inside_in_95_of_100_keys(kind: str, block: int, jobs: int) -> None:
     draw, inside, keys = np.random.default_rng(5), 0, 0
-    for _ in range(8):
+    for _ in range(jobs):
         job = []
         for count in (12, 20, 60, 120, 300, 300, 1000, 2000, 5000, 20_000) * 3:
             count = int(count * draw.uniform(0.7, 1.4))
             times = noise(kind, count, draw) * 10 ** draw.uniform(2.7, 5)
-            job.append(SampledKey(times, chosen(count, draw)))
+            job.append(SampledKey(times, chosen(count, draw, block)))
         for key, total in zip(job, totals_of_keys(job), strict=True):
             assert total.low is not None
             assert total.high is not None

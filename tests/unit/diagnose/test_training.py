@@ -203,6 +203,29 @@ def test_a_straggler_is_late_in_a_phase(tmp_path: Path) -> None:
     assert all(", in data loading; " in finding.sentence for finding in findings)
 
 
+def test_a_straggler_is_late_for_a_module(tmp_path: Path) -> None:
+    """The backward pass of one block takes longer on one rank."""
+    programs = [Program(rank, 4) for rank in range(4)]
+    for _ in range(30):
+        for program in programs:
+            with program.range("autograd.backward", layout.RANGE_ENGINE):
+                for layer in (2, 1, 0):
+                    extra_ns = 8 * MS if layer == 1 else 0
+                    late_ns = extra_ns if program.rank == 2 else 0
+                    with program.range(f"FSDP::post_backward_reduce (layers.{layer})"):
+                        program.wait(MS + late_ns)
+                        wait_ns = extra_ns - late_ns  # the others wait in the collective
+                        program.call("ReduceScatter", 4096, _NONE, length_ns=200 * US + wait_ns)
+                    program.wait(wait_ns + MS)
+            with program.range("Optimizer.step#SGD.step"):
+                program.wait(MS)
+    for program in programs:
+        program.write(tmp_path)
+    (finding,) = _findings(tmp_path, "straggler").values()
+    assert finding.ranks == (2,)
+    assert "mostly to ReduceScatter on dp of layers.1, in backward; " in finding.sentence
+
+
 def test_a_snapshot_says_where_in_its_training_a_process_is(tmp_path: Path) -> None:
     program = Program(0, 1)
     for step in range(3):

@@ -66,3 +66,29 @@ def test_pauses_of_all_ranks_are_nobodys(tmp_path: Path) -> None:
 
 def test_a_server_without_requests_is_no_straggler(tmp_path: Path) -> None:
     assert not problems(findings(tmp_path / "c", "serving tp 4, mostly idle, healthy"))
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "rank"),
+    [
+        ("mesh 2 x 2 x 2, lost records, slow GPU", 1, 5),
+        ("mesh 2 x 2 x 2 on 4 hosts, clocks drift, slow GPU", 2, 5),
+    ],
+)
+def test_a_slow_gpu_is_named_where_the_record_has_gaps(
+    tmp_path: Path, name: str, seed: int, rank: int
+) -> None:
+    KINDS[name].write(tmp_path / "c", seed)
+    said = diagnose_capture(tmp_path / "c").findings
+    assert [ranks for *_, ranks in problems(said)] == [(rank,)]
+    assert " to " in said[0].sentence  # a range: the replay misses what was lost
+
+
+def test_a_host_that_stops_all_its_ranks_is_named(tmp_path: Path) -> None:
+    said = findings(tmp_path / "c", "ddp 12 on 3 hosts, host that stops twice")
+    assert problems(said) == [("straggler", "host pause", (4, 5, 6, 7))]
+    assert said[0].sentence.startswith("all 4 ranks of node1 paused 2 times")
+
+
+def test_ranks_that_differ_gradually_do_not_stand_out(tmp_path: Path) -> None:
+    assert not problems(findings(tmp_path / "c", "ddp 48, uneven GPUs, healthy"))

@@ -171,4 +171,8 @@ def test_targets_are_those_of_the_makefile() -> None:
 
 
 def test_ci_runs_lint_and_tests() -> None:
-    assert "make lint test" in Path(ROOT / ".ci" / "run").read_text()
+    steps = Path(ROOT / ".ci" / "run").read_text().splitlines()
+    assert {"nice -n 19 make lint &", "make test || failed=1", 'wait "$lint" || failed=1'} <= set(
+        steps
+    )
+    assert steps[-1] == 'exit "$failed"'

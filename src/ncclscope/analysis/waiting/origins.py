@@ -253,6 +253,7 @@ def _origin(waiting: Waiting, events: Ints, charged: Ints, weight: Ints) -> Orig
     excess = waiting.excess_ns[events]
     typical, counted = typical_excess(excess, weight.astype(np.float64))
     times = waiting.time_ns[events[counted]]
+    notable = (weight > 0) & (excess >= typical * _NOTABLE)
     return Origin(
         kind=name,
         rank=None if is_transfer else int(kernels.ranks[kernels.rank[kernel]]),
@@ -260,11 +261,24 @@ def _origin(waiting: Waiting, events: Ints, charged: Ints, weight: Ints) -> Orig
         waiting_ns=waiting_ns,
         times=int(counted.sum()),
         typical_ns=int(typical),
-        excess_ns=int(excess[(weight > 0) & (excess >= typical * _NOTABLE)].sum()),
+        excess_ns=int(excess[notable].sum())
+        if is_transfer
+        else excess_once_ns(waiting, events[notable]),
         on_path_ns=on_path_ns,
         first_ns=int(times.min()),
         last_ns=int(times.max()),
     )
+
+
+def excess_once_ns(waiting: Waiting, events: Ints) -> int:
+    """The excess of edges of one rank. Of edges that run beside each other time counts once: work
+    that two kernels wait for makes both edges longer.
+    """
+    events = events[np.argsort(waiting.time_ns[events], kind="stable")]
+    end, length = waiting.time_ns[events], waiting.dependencies.length_ns[events]
+    before = np.concatenate([end[:1] - length[:1], end[:-1]])
+    covered_ns = np.clip(before - (end - length), 0, length)
+    return int((waiting.excess_ns[events] * (1 - covered_ns / np.maximum(length, 1))).sum())
 
 
 def _once_each(kernels: Kernels, events: Ints, weight: Ints, excess: Floats) -> Ints:

@@ -5,7 +5,7 @@ times. What counts is the share of the run that is lost, not how often it happen
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,14 +21,17 @@ _TIMES_NOISE = 4.0  # what is long on other ranks
 _LONG = 0.99  # quantile of the excess of edges
 _DENSE = 0.12  # of the chances: more often is a habit
 _FEW = 5  # times: fewer are no habit, whatever the chances
+_SAME_HOST = 0.75  # of the ranks of a host that pause together
+_MOST_OF_HOST = 20  # pauses of a rank: more are a habit
+_MOST_KERNELS = 2_000_000  # of a run in which pauses of hosts are looked for
 _SAME_TIME = 0.5  # of a pause, in the median of other ranks: all of them paused
 
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """The pauses of one rank."""
+    """The pauses of one rank, or of all ranks of a host together."""
 
-    rank: int  # global
+    ranks: tuple[int, ...]  # global
     events: Ints  # in the order of time
     length_ns: Ints  # beyond the usual
     at_ns: Ints  # when each began to be late
@@ -48,6 +51,14 @@ def pauses_of(waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints]) -> tu
     """Ranks with pauses that make the run notably longer, the most costly first. `late`: ranks
     whose delays are a habit, and events that the habit does not explain.
     """
+    hosts = _of_hosts(waiting, what_if)
+    on_hosts = {rank for own in hosts for rank in own.ranks}
+    alone = [own for own in _of_ranks(waiting, what_if, late) if own.ranks[0] not in on_hosts]
+    return tuple(sorted([*hosts, *alone], key=lambda own: own.prediction.run_then_ns))
+
+
+def _of_ranks(waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints]) -> list[Pauses]:
+    """Pauses of single ranks."""
     kernels = waiting.kernels
     now = waiting.judged_ns
     on_path = waiting.excess_on_path_ns.reshape(-1, 3)[:, :2].astype(np.float64)
@@ -63,19 +74,84 @@ def pauses_of(waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints]) -> tu
         events = events[~_of_all_ranks(waiting, events)]
         if rank in late:
             events = np.intersect1d(events, late[rank])
+        own = _without(waiting, what_if, (rank,), events) if len(events) else None
+        if own is not None:
+            pauses.append(own)
+    return pauses
+
+
+def _without(
+    waiting: Waiting, what_if: WhatIf, ranks: tuple[int, ...], events: Ints
+) -> Pauses | None:
+    """These pauses, where the run is notably shorter without them."""
+    keep = np.ones(len(waiting.time_ns), bool)
+    keep[events] = False
+    prediction = what_if.predict(Change(ranks=ranks), keep)
+    gained = prediction.run_now_ns - prediction.run_then_ns
+    if gained < max(_LEAST_SHARE * waiting.judged_ns, prediction.noise_ns):
+        return None
+    length = waiting.excess_ns[events].astype(np.int64)
+    began = waiting.time_ns[events] - length
+    return Pauses(ranks, events, length, began, prediction, is_idle_root(waiting, events))
+
+
+def _of_hosts(waiting: Waiting, what_if: WhatIf) -> list[Pauses]:
+    """Pauses that all ranks of a host have at the same time. Without those of one rank alone
+    nothing is gained: the others pause as long.
+    """
+    ranks = waiting.kernels.ranks
+    node_of = waiting.run.node_of[ranks]
+    nodes, count = np.unique(node_of, return_counts=True)
+    hosts: list[Pauses] = []
+    if len(nodes) < 2 or len(waiting.kernels) > _MOST_KERNELS:
+        return hosts
+    excess = waiting.excess_ns.reshape(-1, 3)[:, :2].copy()
+    excess[waiting.start_up] = 0
+    excess[waiting.dependencies.edge.reshape(-1, 3)[:, :2] == _abi.EDGE_ROOT] = 0
+    for node in nodes[count > 1].tolist():
+        places = np.flatnonzero(node_of == node)
+        events = _common_pauses(waiting, places, excess)
         if not len(events):
             continue
-        keep = np.ones(len(waiting.time_ns), bool)
-        keep[events] = False
-        prediction = what_if.predict(Change(ranks=(rank,)), keep)
-        gained = prediction.run_now_ns - prediction.run_then_ns
-        if gained < max(_LEAST_SHARE * now, prediction.noise_ns):
-            continue
-        length = waiting.excess_ns[events].astype(np.int64)
-        began = waiting.time_ns[events] - length
-        idle = is_idle_root(waiting, events)
-        pauses.append(Pauses(rank, events, length, began, prediction, idle))
-    return tuple(sorted(pauses, key=lambda own: own.prediction.run_then_ns))
+        own = _without(waiting, what_if, tuple(ranks[places].tolist()), events)
+        if own is not None:
+            longest = _one_a_pause(own)
+            hosts.append(replace(own, length_ns=own.length_ns[longest], at_ns=own.at_ns[longest]))
+    return hosts
+
+
+def _common_pauses(waiting: Waiting, places: Ints, excess: Floats) -> Ints:
+    """Events with a pause before them that nearly all of these ranks have at the same time, and
+    other ranks have not. `excess`: of calls and starts without the start-up.
+    """
+    kernels, time = waiting.kernels, waiting.time_ns
+    of_host = np.isin(kernels.rank, places)
+    limit = LEAST_PAUSE * waiting.judged_ns
+    if not (excess[of_host] > limit).any() or of_host.all():
+        return np.empty(0, np.int64)
+    limit = max(limit, _TIMES_NOISE * float(np.quantile(excess[~of_host], _LONG)))
+    rows, columns = np.nonzero((excess > limit) & of_host[:, None])
+    if not len(rows) or len(rows) > _MOST_OF_HOST * len(places):
+        return np.empty(0, np.int64)
+    events = 3 * rows + columns
+    chosen = np.zeros(len(events), bool)
+    for number, event in enumerate(events.tolist()):
+        near = np.abs(time[events] - time[event]) <= waiting.excess_ns[event]
+        count = len(np.unique(kernels.rank[rows[near]]))
+        chosen[number] = count >= _SAME_HOST * len(places)
+    events = events[chosen]
+    events = events[~_of_all_ranks(waiting, events)]
+    return np.asarray(events[np.argsort(time[events], kind="stable")])
+
+
+def _one_a_pause(pauses: Pauses) -> Ints:
+    """Of the events of one pause of a host, the place of the longest."""
+    order = np.argsort(pauses.at_ns, kind="stable")
+    at, length = pauses.at_ns[order], pauses.length_ns[order]
+    new = np.append(True, np.diff(at) > length[:-1])
+    number = np.cumsum(new) - 1
+    longest = np.lexsort((-length, number))
+    return np.asarray(order[longest[np.flatnonzero(np.diff(number[longest], prepend=-1))]])
 
 
 def standstills_of(waiting: Waiting) -> Standstills | None:

@@ -21,12 +21,16 @@ from ncclscope.nccl.functions import ROOT_FIRST, waits_for
 # Shares of the run are of Waiting.judged_ns.
 LEAST_GAIN = 0.02  # of the run: less is nobody's concern
 _HABIT = 0.03  # of the run in steady excess: less is chance where noise is heavy
+_GAP = 1.3  # the excess of many ranks, times that of any other
 _TRIMMED = 0.98  # of the edges of a rank
 _MOST_OF_IT = 0.5  # of what a rank's edges have beyond the usual
+_WAITED_FOR = 0.5  # of the steady excess
+_MUCH_EXCESS = 0.05  # of the run
 _LEAD = 0.15  # of the run: what ranks that are tied loosely may be apart
 _FEW_MEETINGS = 0.02  # of all kernels
 _ROUNDS = 4
 _MOST_ORDERED = 6  # causes of which each is taken out last
+_MANY = 4  # ranks
 _TIMES_NEXT = 3.0  # as much as the next one, or more, for all that stand out
 _TIMES_MEDIAN = 4.0  # as much as the median of the others
 _FLOOR = 0.02  # of the largest: smaller ones are alike
@@ -80,6 +84,8 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
     kept = Change()
     while rounds < _ROUNDS:
         ranks, communicators = _standing_out(left, waiting, change)
+        if what_if.has_gaps:
+            ranks = _certain_origins(waiting, ranks)
         many = len(change.ranks) + len(ranks) > max(len(waiting.kernels.ranks) // 2, 1)
         if many or (not ranks and not communicators):
             break  # without peers nobody stands out
@@ -89,17 +95,48 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
             communicators=(*change.communicators, *communicators),
         )
         events = what_if.events_ns(change, _pauses(waiting, change.ranks))
-        if best - run_ns(events) >= LEAST_GAIN * waiting.judged_ns:
-            kept, best = change, run_ns(events)
+        hidden = what_if.has_gaps and _has_much_excess(waiting, ranks)
+        if best - run_ns(events) >= LEAST_GAIN * waiting.judged_ns or hidden:
+            kept, best = change, min(run_ns(events), best)
         rounds += 1
         if len(waiting.kernels) > _MOST_KERNELS:
             break
         left = waiting.replayed(events)
+    if len(kept.ranks) > _MANY and not _are_apart(waiting, kept.ranks):
+        kept = replace(kept, ranks=())
     if not kept.ranks and not kept.communicators:
         return None
     causes = _with_predictions(waiting, what_if, kept)
     gained = now - causes.prediction.run_then_ns
-    return causes if gained > causes.prediction.noise_ns else None
+    return causes if what_if.has_gaps or gained > causes.prediction.noise_ns else None
+
+
+def _are_apart(waiting: Waiting, ranks: tuple[int, ...]) -> bool:
+    """Whether many ranks have more beyond the usual than all others. GPUs of many ranks differ
+    gradually: the slowest of them make others wait, and are no fault.
+    """
+    excess, own = _excess_ns(waiting), np.isin(waiting.kernels.ranks, ranks)
+    return bool(np.quantile(excess[own], 0.25) >= _GAP * excess[~own].max(initial=0.0))
+
+
+def _certain_origins(waiting: Waiting, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """Ranks of these whose delays others did wait for. Bad clocks make a rank look slow, too, but
+    nobody waits for that.
+    """
+    places = np.searchsorted(waiting.kernels.ranks, ranks)
+    charged = _steady_charges(waiting)[:, :2].sum(axis=1)
+    waited_for = np.bincount(waiting.kernels.rank, charged, minlength=len(waiting.kernels.ranks))
+    certain = waited_for[places] >= _WAITED_FOR * waiting.usual.steady_excess_ns[places]
+    return tuple(rank for rank, is_certain in zip(ranks, certain, strict=True) if is_certain)
+
+
+def _has_much_excess(waiting: Waiting, ranks: tuple[int, ...]) -> bool:
+    """Whether a rank of these takes so much longer in nearly every step that it is a problem,
+    whatever a replay gains.
+    """
+    places = np.searchsorted(waiting.kernels.ranks, ranks)
+    most = float(waiting.usual.steady_excess_ns[places].max(initial=0.0))
+    return most >= _MUCH_EXCESS * waiting.judged_ns
 
 
 def _with_predictions(waiting: Waiting, what_if: WhatIf, change: Change) -> RootCauses:

@@ -18,6 +18,7 @@ from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.overlap import TIGHT_NS
 from ncclscope.analysis.waiting.own_past import own_past
 from ncclscope.analysis.waiting.quantiles import MemberQuantiles, member_quantiles
+from ncclscope.analysis.waiting.shared_lengths import with_shared_lengths
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 
@@ -121,6 +122,11 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats]:
         scale, excess = _stages(table, _edge_of_group(groups[0], edge), ranks)
         usual *= scale[rank, edge]
         steady += excess
+    # A start is long after its launch on a late rank, and after an end on others: both are own
+    # times since the last that it waited for. Calls of a late host follow something else.
+    is_start = event == START
+    shown = dependencies.blocked == 0 if is_start else np.ones(len(length), bool)
+    usual = with_shared_lengths(kernels, usual, groups[0], length, shown, any_group=is_start)
     return usual, steady * edges.every
 
 

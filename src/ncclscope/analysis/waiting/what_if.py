@@ -5,11 +5,10 @@ taken away, and no edge is longer than the 90th percentile of the usual rank, or
 the median, the noise of a healthy rank would count as a gain. Transfers keep their lengths
 otherwise; contention and NCCL's choice of algorithms may change with the schedule, which a replay
 does not know. Work that other kernels hide in every step on record may be long or short: the error
-covers both.
+covers both. prediction_errors.py has the other parts of it.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from ncclscope.analysis.measures import bus_bytes
 from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.positions import period_of
+from ncclscope.analysis.waiting.prediction_errors import PredictionErrors
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.replay import Replay, run_ns
 from ncclscope.arrays import _abi
@@ -26,12 +26,7 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 _LEAST_TIMED = 0.8  # of all operations: a replay of fewer misses what they wait for
 _OFTEN = 6  # repeats that show a habit
 _MODEL_ERROR = 0.01  # of the time: what replays of real twins were off by
-# Of the gain: what predictions for jobs of the laboratory were off by.
-_DOUBT, _DOUBT_OF_UNEVEN_STEPS, _DOUBT_OF_LAUNCHES, _DOUBT_OF_LINKS = 0.1, 0.25, 0.6, 0.6
-_FEW_STEPS = 10
-_BAD_CLOCKS_NS = 50_000
-_UNEVEN = 1.12  # 90th percentile by median of the own time before an event
-_LONG_NS = 100_000  # own times that count for that
+_SURE = 0.05  # of the time: a prediction with a larger error is a range, and no number
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +60,22 @@ class Prediction:
         """The share of the run that would be gained."""
         return 1 - self.run_then_ns / self.run_now_ns if self.run_now_ns else 0.0
 
+    @property
+    def most_gained_share(self) -> float:
+        """The share of the run that may be gained at most."""
+        return 1 - self.range_ns[0] / self.run_now_ns if self.run_now_ns else 0.0
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the run's time can be given as a number; else it is between two."""
+        return self.error_ns <= _SURE * self.run_then_ns
+
+    @property
+    def range_ns(self) -> tuple[int, int]:
+        """The least and the most that the run may take."""
+        least, most = self.run_then_ns - self.error_ns, self.run_then_ns + self.error_ns
+        return max(least, 0), max(min(most, self.run_now_ns), self.run_then_ns)
+
 
 class WhatIf:
     """Predictions about a run."""
@@ -72,6 +83,7 @@ class WhatIf:
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
         self._replay = Replay(waiting)
+        self._errors = PredictionErrors(waiting)
 
     @property
     def why_not(self) -> str:
@@ -81,6 +93,11 @@ class WhatIf:
             return ""
         return f"only {100 * share:.0f} % of its operations have GPU times"
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether the record hides what follows what, so that a replay may gain too little."""
+        return self._errors.has_gaps
+
     def predict(self, change: Change, keep: Bools | None = None) -> Prediction:
         """What the run takes with a change. `keep`: events before which nothing is changed."""
         now = self._waiting.arrivals.events_ns
@@ -89,9 +106,12 @@ class WhatIf:
         spread = (run_ns(then) - run_ns(least)) / 2
         start_up, gain = self._waiting.start_up_ns, run_ns(now) - run_ns(then)
         noise = float(np.hypot(spread, _MODEL_ERROR * max(run_ns(then) - start_up, 0)))
-        error = float(np.hypot(noise, self._doubt(change) * max(gain, 0)))
-        if self._shows_little:
-            error = max(error, min(self._excess_ns(change, keep), run_ns(now)) - gain)
+        doubt = self._errors.doubt(change.ranks, change.communicators, bool(change.links))
+        error = float(np.hypot(noise, doubt * max(gain, 0)))
+        least_error = self._errors.least_error_ns(
+            change.ranks, change.communicators, keep, (run_ns(now), run_ns(then))
+        )
+        error = max(error, least_error)
         hidden = 0
         if self._replay.has_hidden_work:
             most = self._replay.events_ns(self._lengths(change, keep, high=True), hidden=True)
@@ -100,50 +120,6 @@ class WhatIf:
             run_ns(now), run_ns(then), self._step_ns(now), self._step_ns(then),
             round(error) + hidden, hidden, start_up, round(noise),
         )  # fmt: skip
-
-    def _doubt(self, change: Change) -> float:
-        """How far a gain may be off, as a share of it: more where transfers of single links, slow
-        launches or uneven steps leave open how long the work beside them takes.
-        """
-        if change.links:
-            return _DOUBT_OF_LINKS
-        waiting, kernels = self._waiting, self._waiting.kernels
-        own = np.isin(kernels.ranks, change.ranks)[kernels.rank] & ~waiting.start_up
-        if not own.any():
-            return _DOUBT
-        excess = waiting.excess_ns.reshape(-1, 3)[own, :2]
-        launch = waiting.shown_edge.reshape(-1, 3)[own, :2] == _abi.EDGE_LAUNCH
-        if (excess * launch).sum() > excess.sum() / 2:
-            return _DOUBT_OF_LAUNCHES
-        usual, high = (
-            values.reshape(-1, 3)[own, :2]
-            for values in (waiting.usual.median_ns, waiting.usual.high_ns)
-        )
-        long = usual > _LONG_NS
-        uneven = float(np.median(high[long] / usual[long])) if long.any() else 1.0
-        return _DOUBT_OF_UNEVEN_STEPS if uneven > _UNEVEN else _DOUBT
-
-    @cached_property
-    def _shows_little(self) -> bool:
-        """Whether the record hardly shows what follows what: few steps, clocks that agree badly, or
-        records that were lost.
-        """
-        waiting, kernels = self._waiting, self._waiting.kernels
-        period = period_of(kernels)
-        steps = 0 if period is None else len(kernels) // len(kernels.ranks) // period[1]
-        lost = bool(waiting.run.model.completeness.dropped)
-        return steps < _FEW_STEPS or lost or int(kernels.error_ns.max()) > _BAD_CLOCKS_NS
-
-    def _excess_ns(self, change: Change, keep: Bools | None) -> float:
-        """What the changed rank with most of it has beyond the usual in all: the most that can be
-        gained.
-        """
-        waiting, kernels = self._waiting, self._waiting.kernels
-        excess = waiting.excess_ns.reshape(-1, 3)[:, :2] * ~waiting.start_up[:, None]
-        if keep is not None:
-            excess = excess * ~keep.reshape(-1, 3)[:, :2]
-        sums = np.bincount(kernels.rank, excess.sum(axis=1), minlength=len(kernels.ranks))
-        return float(sums[np.isin(kernels.ranks, change.ranks)].max(initial=0.0))
 
     def events_ns(self, change: Change, keep: Bools | None = None) -> Ints:
         """When everything happens with a change: call, start and end by kernel."""

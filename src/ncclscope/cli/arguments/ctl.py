@@ -2,18 +2,13 @@
 
 import argparse
 
-from ncclscope.nccl.events import MODES
+from ncclscope.nccl.events import EVENTS, MODES
 
-# NCCL's event types that can be switched while a job runs.
-OPTIONAL_EVENTS = (
-    "Group",
-    "ProxyOp",
-    "ProxyStep",
-    "ProxyCtrl",
-    "NetPlugin",
-    "KernelLaunch",
-    "KernelPhase",
+# Calls, operations and kernels; other event types of NCCL's can be switched while a job runs.
+_ALWAYS = frozenset(
+    ("Coll", "P2p", "KernelCh", "GroupApi", "CollApi", "P2pApi", "CeColl", "CeSync", "CeBatch")
 )
+OPTIONAL_EVENTS = tuple(name for name in EVENTS if name not in _ALWAYS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,24 +21,24 @@ def find(context: RuleContext) -> list[Finding]:
 
 
 def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
-    rank, times, prediction = pauses.rank, len(pauses.events), pauses.prediction
+    times, prediction = len(pauses.length_ns), pauses.prediction
     share = prediction.gained_share
     at_s = context.at(int(pauses.at_ns[0]))
     longest = duration(float(pauses.length_ns.max()))
     often = f"once, at {at_s} s, for {longest}"
     if times > 1:
         often = f"{times:,} times from {at_s} s on, for up to {longest}"
+    who, whom, whose = _who(context, pauses.ranks)
     is_problem = int(pauses.length_ns.max()) >= _SHORT_PAUSE_NS and not pauses.as_idle_root
     idle = f"{IDLE}; " if pauses.as_idle_root else ""
     return Finding(
         "straggler",
         severity(context, share) if is_problem else INFO,
-        f"rank {rank}{context.where(rank)} paused {often}, and others waited for it; {idle}"
-        f"{cost_in_words(context, replace(prediction, step_now_ns=None), share, 'it')}",
-        "look for what only this rank does then: a checkpoint, an evaluation, logging, a data "
-        "loader that refills",
-        kind="pause",
-        ranks=(rank,),
+        f"{who} paused {often}, and others waited for {whom}; {idle}"
+        f"{cost_in_words(context, replace(prediction, step_now_ns=None), share, whom)}",
+        whose,
+        kind="pause" if len(pauses.ranks) == 1 else "host pause",
+        ranks=pauses.ranks,
         evidence=(
             Evidence(
                 "far longer than usual at the same place of a step, and no habit",
@@ -52,6 +52,24 @@ def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
         ),
         confidence=0.85,
         lost_share=min(share, 1.0),
+    )
+
+
+def _who(context: RuleContext, ranks: tuple[int, ...]) -> tuple[str, str, str]:
+    """Who paused, as subject and object, and what to look for."""
+    if len(ranks) == 1:
+        return (
+            f"rank {ranks[0]}{context.where(ranks[0])}",
+            "it",
+            "look for what only this rank does then: a checkpoint, an evaluation, logging, a data "
+            "loader that refills",
+        )
+    host = context.run.host_of.get(ranks[0], "one host")
+    return (
+        f"all {len(ranks)} ranks of {host}",
+        "them",
+        "something of the whole host stops them: look at its storage and network file systems, "
+        "memory and swap, and what else runs there",
     )
 
 

@@ -14,6 +14,7 @@ from ncclscope.analysis.robust_statistics import robust_spread
 from ncclscope.analysis.waiting.what_if import Change, Prediction
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.diagnose.finding import CRITICAL, WARNING, Evidence, Finding
+from ncclscope.diagnose.late_ranks import instead
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent, ranks_in_words
 
@@ -107,8 +108,7 @@ def _without_links(
 def _cost(prediction: Prediction | None, share: float) -> str:
     if prediction is None:
         return f"up to {percent(share)} of the run lost"
-    now, then = duration(prediction.run_now_ns), duration(prediction.run_then_ns)
-    return f"as fast as they are, the run would take {then} instead of {now}"
+    return f"as fast as they are, {instead(prediction)}"
 
 
 def _matrix(links: Links, ranks: set[int]) -> dict[str, float]:

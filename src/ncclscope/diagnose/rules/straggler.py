@@ -4,7 +4,7 @@ from shlex import quote
 
 import numpy as np
 
-from ncclscope.analysis.training_losses import phase_excess
+from ncclscope.analysis.training_losses import late_calls, phase_excess
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
 from ncclscope.analysis.waiting.root_causes import Delays, RootCauses
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
@@ -46,7 +46,7 @@ def find(context: RuleContext) -> list[Finding]:
 def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
     """A finding for each host that is late as a whole, and for each other late rank."""
     late = {delays.rank: delays for delays in causes.ranks}
-    share_of = _shares(causes)
+    share_of = _shares(causes, context.what_if is not None and context.what_if.has_gaps)
     hosts = _late_hosts(context, set(late))
     findings, on_hosts = [], set()
     for node, ranks in hosts.items():
@@ -74,12 +74,14 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
     return findings
 
 
-def _shares(causes: RootCauses) -> dict[int, float]:
+def _shares(causes: RootCauses, has_gaps: bool) -> dict[int, float]:
     """By rank the share of the run that it costs: of what all causes cost together, in proportion
     to what each gains alone, and after all others were taken out. Two ranks that are equally late
-    gain nothing alone, and everything after the other one.
+    gain nothing alone, and everything after the other one. `has_gaps`: the record hides what a
+    replay needs, and what they may cost counts.
     """
-    together = max(causes.prediction.gained_share, 0.0)
+    prediction = causes.prediction
+    together = max(prediction.most_gained_share if has_gaps else prediction.gained_share, 0.0)
     alone = np.array([max(one.gained_share, 0.0) for one in causes.alone])
     last = np.array(causes.last_ns, np.float64) / max(causes.prediction.run_now_ns, 1)
     weight = alone + np.maximum(last, 0.0) + 1e-6
@@ -220,16 +222,23 @@ def _rank_finding(
 
 
 def _phase(context: RuleContext, rank: int) -> tuple[str, tuple[Evidence, ...]]:
-    """ ", in backward" where the training context says in which phase the rank is late."""
-    excess = phase_excess(context.model, context.run.process_of[rank])
-    if excess is None or excess.longer_ns < _PHASE_SHARE * excess.step_ns:
+    """ " of layers.17, in backward" where the training context says for which module's data others
+    wait, and in which phase the rank is late.
+    """
+    process = context.run.process_of[rank]
+    if not context.model.has_context:
         return "", ()
+    late = late_calls(context.model, process)
+    module = f" of {late.module}" if late.module else ""
+    excess = phase_excess(context.model, process)
+    if excess is None or excess.longer_ns < _PHASE_SHARE * excess.step_ns:
+        return module + (f", in {late.phase}" if late.phase else ""), ()
     evidence = Evidence(
         f"{excess.phase} takes {duration(excess.longer_ns)} longer a step than on other ranks",
         {"phase": excess.phase, "longer_us": round(excess.longer_ns / 1e3, 3)},
         f"ncclscope report {context.path} --by phase,rank",
     )
-    return f", in {excess.phase}", (evidence,)
+    return f"{module}, in {excess.phase}", (evidence,)
 
 
 def _host_finding(

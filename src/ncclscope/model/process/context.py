@@ -128,6 +128,8 @@ def _inherited(ranges: Ranges, kinds: list[Meaning], places: Ints) -> tuple[Ints
     """Phase, place of the meaning with the module, and prefetch of each range: its own, else that
     of the range around it. Backward stays backward: forward inside it computes activations again.
 
+    Blocks say their names in forward alone, so a block in no phase is forward.
+
     FSDP names the module in each of its texts and leaves the name out for the outermost module. So
     where other texts have names, a text without one, inside none with a name, is that module's.
     Releases that name no modules (before PyTorch 2.4) say nothing.
@@ -141,15 +143,19 @@ def _inherited(ranges: Ranges, kinds: list[Meaning], places: Ints) -> tuple[Ints
     if unnamed.any() and any(k.of_fsdp_module and k.module for k in kinds):
         root = len(kinds)
         kinds.append(Meaning(module=ROOT_MODULE))
+    of_block = (ranges.source == layout.RANGE_MODULE) & ~ranges.is_mark
     levels = ranges.levels()
     for level in levels[:1]:
         module[level] = np.where(unnamed[places[level]], root, module[level])
+        phase[level] = np.where(of_block[level], _FORWARD, phase[level])
     for level in levels[1:]:
         outer = ranges.parent[level]
         own = phase[level]
         keeps = (own != NONE) & (phase[outer] != _BACKWARD)
         phase[level] = np.where(keeps, own, phase[outer])
         phase[level] = np.where(phase[level] == NONE, own, phase[level])
+        forward = of_block[level] & (phase[level] == NONE)
+        phase[level] = np.where(forward, _FORWARD, phase[level])
         module[level] = np.where(module[level] == NONE, module[outer], module[level])
         nameless = unnamed[places[level]] & (module[level] == NONE)
         module[level] = np.where(nameless, root, module[level])

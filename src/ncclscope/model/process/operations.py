@@ -25,6 +25,7 @@ from ncclscope.model.process.events import ProcessEvents, events_of
 from ncclscope.model.process.gpu_clock import GpuClock
 from ncclscope.model.process.gpu_stamps import StartBounds, assign_stamps
 from ncclscope.model.process.launch_times import TimedRows
+from ncclscope.model.process.nvtx_call_times import set_call_times
 from ncclscope.model.process.operation_bytes import IN_BYTES, size_bytes
 from ncclscope.model.process.ranges import RANGE_PLANS, ranges_of
 from ncclscope.model.process.unrecorded_works import unrecorded_works_of
@@ -143,6 +144,8 @@ def _add_context(
     ranges = ranges_of(decoded)
     if ranges is None:
         return None
+    if not len(calls):
+        set_call_times(columns, ranges, words.lists["function"])
     replay = rows.replay
     began_ns = durations.first_time(columns)
     captured_ns = take(calls.start_ns, rows.call)

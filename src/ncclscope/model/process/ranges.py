@@ -29,6 +29,10 @@ from ncclscope.capture.columns import (
     key,
     number,
 )
+from ncclscope.capture.process import Process
+from ncclscope.capture.range_names import Value
+from ncclscope.capture.range_payloads import range_payloads
+from ncclscope.capture.segment import KEY_SHIFT
 from ncclscope.humanize import printable
 from ncclscope.model.process.events import ProcessEvents, stream_of
 from ncclscope.model.process.works import Numbers
@@ -41,6 +45,7 @@ _PLAN = ReadPlan(
         "parent": key("parent"),
         "text": number("text", "i4"),
         "domain": number("domain", "i4"),
+        "category": number("category"),
         "source": number("chan", "i2"),
         "payload": number("payload"),
         "payload_type": number("payload_type", "i2"),
@@ -66,6 +71,7 @@ class Ranges:
     thread: Numbers
     text: Numbers  # place in `texts`
     domain: Numbers
+    category: Ints
     source: Numbers
     payload: Ints
     payload_type: Numbers
@@ -171,3 +177,17 @@ def _texts(decoded: ProcessEvents, events: Events, ids: Numbers) -> tuple[Number
         text = printable(content.decode("utf-8", "replace"))
         out[row] = places.setdefault(text, len(places))
     return out.astype(np.int32), list(places)
+
+
+def payloads_of_ranges(process: Process, ranges: Ranges) -> dict[int, dict[str, Value]]:
+    """By place of a range the fields of its payload, where an NVTX schema says what they are."""
+    if not process.range_schemas:
+        return {}
+    log_keys, payloads = _log_keys(ranges.keys), range_payloads(process)
+    place_of = {key_: place for place, key_ in enumerate(log_keys.tolist())}
+    return {place_of[key_]: fields for key_, fields in payloads.items() if key_ in place_of}
+
+
+def _log_keys(keys: Ints) -> Ints:
+    """Keys of events as the log of slots has them."""
+    return (keys >> layout.INDEX_BITS) << KEY_SHIFT | keys & layout.INDEX_MASK

@@ -1,0 +1,201 @@
+"""How far a prediction may be off, where the record does not show what a replay needs.
+
+A replay is as good as its dependencies and its usual lengths. Each reason to doubt them has a
+bound: the error of a prediction is at least the largest of these.
+
+    reason                                              bound
+    any prediction                                      a share of the gain
+    slow launches, single links, uneven steps           a larger share of it
+    few steps, lost records, bad clocks                 to all that the changed parts have beyond
+                                                        the usual
+    ranks that meet in collectives alone                the same, of what others waited for
+    a root that sends when it has something to send     the gain: the root may wait instead
+    transfers of a slow link that have no peers         what these transfers took
+"""
+
+import numpy as np
+
+from ncclscope.analysis.waiting.origins import Waiting, excess_once_ns
+from ncclscope.analysis.waiting.positions import period_of
+from ncclscope.arrays import _abi
+from ncclscope.arrays.types import Bools, Ints
+from ncclscope.nccl.functions import ROOT_FIRST, waits_for
+
+# Of the gain: what predictions for jobs of the laboratory were off by.
+_DOUBT, _DOUBT_OF_UNEVEN_STEPS, _DOUBT_OF_LAUNCHES, _DOUBT_OF_LINKS = 0.08, 0.25, 0.6, 0.6
+_FEW_STEPS = 10
+_BAD_CLOCKS_NS = 50_000
+_UNEVEN = 1.12  # 90th percentile by median of the own time before an event
+_LONG_NS = 100_000  # own times that count for that
+_NOTABLE = 0.1  # of the usual length
+_SEVERAL = 8  # calls of a root
+_MUCH_LONGER = 10  # times what is short before a call of a root
+_FEW_GAPS = 3
+_IRREGULAR = 1.5  # upper by lower quartile of these gaps; of exponential ones, 2
+
+
+class PredictionErrors:
+    """Bounds of the errors of predictions about a run."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        self._waiting = waiting
+        self.has_gaps = _has_gaps(waiting)
+        self._shows_little = self.has_gaps or _steps(waiting) < _FEW_STEPS
+        self._meets_always = not waiting.kernels.pair.any()
+        self._idle_ns = _idle_ns(waiting)
+
+    def doubt(self, ranks: tuple[int, ...], communicators: tuple[int, ...], links: bool) -> float:
+        """How far a gain may be off, as a share of it: more where transfers of single links, slow
+        launches or uneven steps leave open how long the work beside them takes.
+        """
+        if links or any(self._has_no_peers(row) for row in communicators):
+            return _DOUBT_OF_LINKS
+        waiting, kernels = self._waiting, self._waiting.kernels
+        own = np.isin(kernels.ranks, ranks)[kernels.rank] & ~waiting.start_up
+        if not own.any():
+            return _DOUBT
+        if _is_slow_to_launch(waiting, own):
+            return _DOUBT_OF_LAUNCHES
+        usual, high = (
+            values.reshape(-1, 3)[own, :2]
+            for values in (waiting.usual.median_ns, waiting.usual.high_ns)
+        )
+        long = usual > _LONG_NS
+        uneven = float(np.median(high[long] / usual[long])) if long.any() else 1.0
+        return _DOUBT_OF_UNEVEN_STEPS if uneven > _UNEVEN else _DOUBT
+
+    def least_error_ns(
+        self,
+        ranks: tuple[int, ...],
+        communicators: tuple[int, ...],
+        keep: Bools | None,
+        run_ns: tuple[int, int],
+    ) -> float:
+        """What the error is at least. `run_ns`: now and then."""
+        now, gain = run_ns[0], run_ns[0] - run_ns[1]
+        bounds = [0.0]
+        if self._shows_little:
+            own = max(self._excess_of_ranks(ranks, keep), self._excess_of_transfers(communicators))
+            bounds.append(min(own, now) - gain)
+        elif self._meets_always:
+            bounds.append(self._waited_for_ns(ranks, keep) - gain)
+        if ranks and self._idle_ns:
+            bounds.append(min(self._idle_ns, gain))
+        bounds.append(sum(self._without_peers_ns(row) for row in communicators))
+        return max(bounds)
+
+    def _has_no_peers(self, communicator: int) -> bool:
+        """Whether no other communicator has such transfers."""
+        kernels = self._waiting.kernels
+        used = np.unique(kernels.communicator[~kernels.pair])
+        classes = kernels.communicator_class
+        return int((classes[used] == classes[communicator]).sum()) < 2
+
+    def _excess_of_ranks(self, ranks: tuple[int, ...], keep: Bools | None) -> float:
+        """What the changed rank with most of it has beyond the usual in all: the most that can be
+        gained.
+        """
+        waiting, kernels = self._waiting, self._waiting.kernels
+        excess = waiting.excess_ns.reshape(-1, 3)[:, :2] * ~waiting.start_up[:, None]
+        if keep is not None:
+            excess = excess * ~keep.reshape(-1, 3)[:, :2]
+        sums = np.bincount(kernels.rank, excess.sum(axis=1), minlength=len(kernels.ranks))
+        return float(sums[np.isin(kernels.ranks, ranks)].max(initial=0.0))
+
+    def _excess_of_transfers(self, communicators: tuple[int, ...]) -> float:
+        """The same of the rank with most of it, of transfers of the changed communicators."""
+        waiting, kernels = self._waiting, self._waiting.kernels
+        own = np.isin(kernels.communicator, communicators) & ~waiting.start_up
+        excess = waiting.excess_ns[2::3] * own
+        return float(np.bincount(kernels.rank, excess, minlength=1).max())
+
+    def _waited_for_ns(self, ranks: tuple[int, ...], keep: Bools | None) -> float:
+        """What the changed rank with most of it has beyond the usual in edges that others waited
+        for. Between ranks that meet in collectives alone little of that is hidden.
+        """
+        waiting, kernels = self._waiting, self._waiting.kernels
+        chosen = (waiting.charges.by_event > 0) & ~np.repeat(waiting.start_up, 3)
+        chosen &= waiting.excess_ns > _NOTABLE * np.nan_to_num(waiting.usual.median_ns)
+        chosen[2::3] = False
+        if keep is not None:
+            chosen &= ~keep
+        places = np.flatnonzero(np.isin(kernels.ranks, ranks)).tolist()
+        return max(
+            (excess_once_ns(waiting, _events(waiting, chosen, p)) for p in places), default=0
+        )
+
+    def _without_peers_ns(self, communicator: int) -> float:
+        """How much of the transfers of other communicators, which have no peers, may be due to a
+        slow link of this one: with two of its ranks, they may use the same link.
+        """
+        waiting, kernels = self._waiting, self._waiting.kernels
+        if self._has_no_peers(communicator):
+            return 0.0
+        members = np.unique(kernels.rank[kernels.communicator == communicator])
+        excess = waiting.usual.steady_transfer_excess_ns[communicator]
+        share = float(excess / max(waiting.usual.steady_transfer_ns[communicator], 1.0))
+        total = 0.0
+        for other in np.unique(kernels.communicator[~kernels.pair]).tolist():
+            if other == communicator or not self._has_no_peers(other):
+                continue
+            own = (kernels.communicator == other) & ~waiting.start_up & ~kernels.pair
+            if np.isin(members, kernels.rank[own]).sum() > 1:
+                length = waiting.dependencies.length_ns[2::3] * own
+                total += float(np.bincount(kernels.rank, length)[members].max())
+        return share * total
+
+
+def _events(waiting: Waiting, chosen: Bools, place: int) -> Ints:
+    kernels = waiting.kernels
+    first = 3 * int(kernels.first_of_rank[place])
+    last = first + 3 * int((kernels.rank == place).sum())
+    return first + np.flatnonzero(chosen[first:last])
+
+
+def _is_slow_to_launch(waiting: Waiting, own: Bools) -> bool:
+    """Whether most of what these kernels have beyond the usual lies between calls and launches.
+    Where the host waits for the launch, it lies before the next call as well.
+    """
+    kernels = waiting.kernels
+    excess = waiting.excess_ns.reshape(-1, 3)[own, :2]
+    launch = waiting.shown_edge.reshape(-1, 3)[own, :2] == _abi.EDGE_LAUNCH
+    if (excess * launch).sum() > excess.sum() / 2:
+        return True
+    took = kernels.launched_ns - waiting.arrivals.events_ns[:, 0]
+    counts = np.bincount(kernels.rank, minlength=len(kernels.ranks))
+    mean = np.bincount(kernels.rank, took, minlength=len(counts)) / np.maximum(counts, 1)
+    usual = float(np.sort(mean)[(len(mean) - 1) // 2])
+    return bool((took[own] - usual).sum() > excess.sum() / 2)
+
+
+def _has_gaps(waiting: Waiting) -> bool:
+    """Whether the record hides what follows what: clocks agree badly, or records were lost."""
+    lost = bool(waiting.run.model.completeness.dropped)
+    return lost or int(waiting.kernels.error_ns.max()) > _BAD_CLOCKS_NS
+
+
+def _steps(waiting: Waiting) -> int:
+    """How many steps are on record; 0 where calls do not repeat."""
+    kernels = waiting.kernels
+    period = period_of(kernels)
+    return 0 if period is None else len(kernels) // len(kernels.ranks) // period[1]
+
+
+def _idle_ns(waiting: Waiting) -> float:
+    """How long roots may have had nothing to send: the time before their calls, where it varies as
+    the gaps between requests do. They would have waited as long for the next request.
+    """
+    run, kernels = waiting.run, waiting.kernels
+    sends = np.array([waits_for(name) == ROOT_FIRST for name in run.model.words["function"]])
+    rows = np.flatnonzero(sends[kernels.function] & ~kernels.pair & ~waiting.start_up)
+    if len(rows):
+        row = kernels.row[rows]
+        rows = rows[run.column("root", row) == run.column("rank", row)]
+    if len(rows) < _SEVERAL:
+        return 0.0
+    length = waiting.dependencies.length_ns[3 * rows]
+    idle = length[length > _MUCH_LONGER * np.quantile(length, 0.1)]
+    if len(idle) < _FEW_GAPS:
+        return 0.0
+    low, high = np.quantile(idle, (0.25, 0.75))
+    return float(idle.sum()) if high > _IRREGULAR * low else 0.0
