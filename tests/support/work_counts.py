@@ -2,28 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Any
-
-
-def executed_lines(function: Callable[[], object]) -> int:
-    """Lines of Python that a call executes. Loops over rows show here; loops in numpy do not."""
-    lines = 0
-
-    def count(_frame: FrameType, event: str, _value: Any) -> Any:
-        nonlocal lines
-        lines += event == "line"
-        return count
-
-    before = sys.gettrace()
-    sys.settrace(count)
-    try:
-        function()
-    finally:
-        sys.settrace(before)
-    return lines
 
 
 def imported_modules(arguments: Sequence[str | Path], cwd: Path) -> set[str]:

@@ -1,29 +1,36 @@
 """The formats that `ncclscope export` writes. A new one is a module and a line of `FORMATS`."""
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
 
-from ncclscope.export.result import ExportResult
+TYPE_CHECKING = False  # not typing's: see ncclscope/__init__.py
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-# (model, selection, path, progress=…, and the format's options)
-Write = Callable[..., ExportResult]
+    from ncclscope.export.result import ExportResult
+
+    # (model, selection, path, progress=…, and the format's options)
+    Write = Callable[..., ExportResult]
 
 
-@dataclass(frozen=True, slots=True)
 class Export:
-    """One format."""
+    """One format. No dataclass: `--help` lists formats, and need not wait for that module."""
 
-    name: str
-    module: str  # in ncclscope.export; it has write_<name>
-    endings: tuple[str, ...] = ()  # of file names, without the dot
-    is_directory: bool = False
-    options: tuple[str, ...] = ()  # keyword arguments of `write` that the user sets
-    progress_unit: str = "operations"  # what `write` reports its progress in
-    can_follow: bool = False  # export.follow writes it while a job runs
+    def __init__(
+        self,
+        name: str,
+        module: str,  # in ncclscope.export; it has write_<name>
+        endings: tuple[str, ...] = (),  # of file names, without the dot
+        is_directory: bool = False,
+        options: tuple[str, ...] = (),  # keyword arguments of `write` that the user sets
+        progress_unit: str = "operations",  # what `write` reports its progress in
+        can_follow: bool = False,  # export.follow writes it while a job runs
+    ) -> None:
+        self.name, self.module, self.endings = name, module, endings
+        self.is_directory, self.options = is_directory, options
+        self.progress_unit, self.can_follow = progress_unit, can_follow
 
     @property
-    def write(self) -> Write:
+    def write(self) -> "Write":
         """The writer. Its module is imported now, because some need packages that few have."""
         module = importlib.import_module(f"ncclscope.export.{self.module}")
         write: Write = getattr(module, f"write_{self.name}")

@@ -160,7 +160,7 @@ def _calls_are_matched_with_themselves(capture: Path) -> None:
     """Windows of ranks begin at different calls, so counting from their first would be wrong."""
     model = opened(capture)
     rows = model.sql(
-        "SELECT instance, count(*), count(DISTINCT sequence), count(DISTINCT rank), "
+        "SELECT instance, count(*), count(DISTINCT sequence), count(DISTINCT communicator_rank), "
         "count(DISTINCT communicator) FROM operations WHERE instance >= 0 GROUP BY instance"
     ).fetchall()
     several = [row for row in rows if row[1] > 1]

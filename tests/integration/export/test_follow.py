@@ -43,7 +43,7 @@ def everything(_: Model) -> Selection:
 def test_lines_come_while_the_job_runs(tmp_path: Path) -> None:
     capture, out = tmp_path / "c", tmp_path / "ops.jsonl"
     job = start_player(
-        "load", "--version", 5, "--collectives", 400, "--channels", 2, "--steps", 0, "--rate", 700,
+        "load", "--version", 5, "--collectives", 400, "--channels", 2, "--steps", 0, "--rate", 500,
         env=recording(capture, "trace", RANK="0", WORLD_SIZE="1"),
     )  # fmt: skip
     try:

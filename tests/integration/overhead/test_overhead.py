@@ -104,7 +104,7 @@ def test_a_plugin_of_known_cost(tools: Path) -> None:
 def test_a_known_cost_in_a_window(tools: Path) -> None:
     """Of a job that never ends: ncclscope, with the plugin of known cost behind it."""
     said = measured(
-        tools, "--rounds", 3, "--seconds", 1, "--chain", tools / "burn.so", job=(0, PAUSE_US)
+        tools, "--rounds", 4, "--seconds", 1, "--chain", tools / "burn.so", job=(0, PAUSE_US)
     )
     assert set(said["costs"]) == {
         "empty", "empty again", "ours", "empty up to operations", "empty up to proxy",

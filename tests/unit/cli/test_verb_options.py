@@ -5,8 +5,11 @@ import sys
 
 import pytest
 
+from ncclscope.bench.operation_names import OPERATION_NAMES
+from ncclscope.bench.operations import OPERATIONS
 from ncclscope.cli import COMMANDS
 from ncclscope.cli.verb_options import all_verbs
+from tests.support.paths import ROOT
 
 _HEAVY = ("numpy", "duckdb", "textual", "asyncio", "multiprocessing")
 
@@ -18,6 +21,24 @@ def test_parsers_of_all_verbs_need_the_standard_library_only() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert printed.stdout == "[]\n", printed.stderr
+
+
+def test_help_imports_no_module_that_takes_long() -> None:
+    """dataclasses alone take 15 ms, with what they import."""
+    code = (
+        "import sys; from ncclscope.cli import COMMANDS, verb_parser\n"
+        "for verb in COMMANDS: verb_parser(verb).format_help()\n"
+        "print(*sorted({'dataclasses', 'inspect', 'json', 'asyncio'} & set(sys.modules)))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert ran.stdout.strip() == ""
+
+
+def test_operations_that_bench_lists_are_those_it_measures() -> None:
+    assert tuple(OPERATIONS) == OPERATION_NAMES
 
 
 def test_options_have_their_choices_and_help() -> None:

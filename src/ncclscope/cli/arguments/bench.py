@@ -2,7 +2,7 @@
 
 import argparse
 
-from ncclscope.bench.operations import OPERATIONS
+from ncclscope.bench.operation_names import OPERATION_NAMES
 from ncclscope.cli.arguments.bench_profilers import add_profiler_arguments, add_training_arguments
 
 DEFAULT_CALLS = 20
@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what to measure, where, and how to show it; short options are nccl-tests'."""
     parser.add_argument(
         "operations", nargs="*", metavar="OPERATION",
-        help=f"{', '.join(OPERATIONS)}, all (default: allreduce)",
+        help=f"{', '.join(OPERATION_NAMES)}, all (default: allreduce)",
     )  # fmt: skip
     _add_work(parser.add_argument_group("what"))
     _add_stopping(parser.add_argument_group("how often"))
