@@ -56,8 +56,7 @@ def cost_in_words(
     if context.what_if is not None and context.what_if.why_not:
         return f"{context.what_if.why_not}, and what that costs cannot be told from them"
     if prediction is None:
-        most = "up to " if context.what_if is not None and context.what_if.has_gaps else ""
-        return f"waiting for {who} costs {most}{percent(share)} of the run{alone}"
+        return f"waiting for {who} costs {percent(share)} of the run{alone}"
     return f"without that {instead(prediction)}"
 
 

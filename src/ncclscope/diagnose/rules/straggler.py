@@ -86,10 +86,11 @@ def _shares(causes: RootCauses, has_gaps: bool) -> dict[int, float]:
     """By rank the share of the run that it costs: of what all causes cost together, in proportion
     to what each gains alone, and after all others were taken out. Two ranks that are equally late
     gain nothing alone, and everything after the other one. `has_gaps`: the record hides what a
-    replay needs, and what they may cost counts.
+    replay needs, and what a single cause may cost counts.
     """
     prediction = causes.prediction
-    together = max(prediction.most_gained_share if has_gaps else prediction.gained_share, 0.0)
+    may_cost = has_gaps and len(causes.ranks) + len(causes.communicators) == 1
+    together = max(prediction.most_gained_share if may_cost else prediction.gained_share, 0.0)
     alone = np.array([max(one.gained_share, 0.0) for one in causes.alone])
     last = np.array(causes.last_ns, np.float64) / max(causes.prediction.run_now_ns, 1)
     weight = alone + np.maximum(last, 0.0) + 1e-6
