@@ -33,7 +33,9 @@ _SHARED_MEMORY = "/dev/shm/"  # plain files
 def write_error(path: Path, error: OSError) -> NcclscopeError:
     """The error for a file that the file system refuses to write."""
     # pyarrow puts a sentence of its own around the system's.
-    cause = os.strerror(error.errno) if error.errno else error.strerror or str(error)
+    cause = error.strerror or str(error)
+    if error.errno and "[errno " in cause:
+        cause = os.strerror(error.errno)
     return NcclscopeError(f"cannot write {path}: {cause}", "Name another place")
 
 
