@@ -11,7 +11,7 @@ import numpy as np
 
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
-from ncclscope.analysis.waiting.root_causes import LEAST_PAUSE, is_idle_root
+from ncclscope.analysis.waiting.rank_delays import LEAST_PAUSE, is_idle_root
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints

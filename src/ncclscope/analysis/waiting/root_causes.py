@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ncclscope.analysis.waiting.origins import KINDS, Waiting, typical_excess
+from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
+from ncclscope.analysis.waiting.rank_delays import LEAST_PAUSE, OFTEN, Delays, delays_of
 from ncclscope.analysis.waiting.replay import run_ns
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
-from ncclscope.arrays.types import Bools, Floats, Ints
+from ncclscope.arrays.types import Bools, Floats
 from ncclscope.model.schema import NONE
-from ncclscope.nccl.functions import ROOT_FIRST, waits_for
 
 # Shares of the run are of Waiting.judged_ns.
 LEAST_GAIN = 0.02  # of the run: less is nobody's concern
@@ -38,33 +38,8 @@ _TIMES_NEXT = 3.0  # as much as the next one, or more, for all that stand out
 _TIMES_MEDIAN = 4.0  # as much as the median of the others
 _FLOOR = 0.02  # of the largest: smaller ones are alike
 _MOST_KERNELS = 2_000_000  # of a run whose waiting is explained more than once
-_OFTEN = 5  # times: fewer are pauses
-LEAST_PAUSE = 0.01  # of the run: delays that are no habit and longer are pauses
-_DENSE = 0.12  # of the chances between the first and the last: fewer are pauses
-_MOSTLY_AS_ROOT = 0.8  # of the delays of a server
-_FEW_GAPS = 3
-_IRREGULAR = 1.5  # upper by lower quartile; of exponential gaps, 2
-_PAUSE = 10.0  # times what is typical
 _DEVIATIONS = 2.0  # of counts that chance alone makes
 _SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the median
-
-
-@dataclass(frozen=True, slots=True)
-class Delays:
-    """The delays of one rank: edges that were longer than usual and made others wait."""
-
-    rank: int  # global
-    waiting_ns: int  # of all ranks together
-    times: int  # about as long as is typical
-    typical_ns: int
-    steady: bool  # in many steps; else single pauses
-    kinds_ns: dict[str, int]  # mean excess of a typical delay by kind of edge
-    kind: str  # the largest of these
-    pauses: Ints  # events far longer than is typical
-    before: tuple[int, int]  # most often: code of the function that came late, and communicator
-    first_ns: int
-    last_ns: int
-    as_idle_root: bool = False  # before it sends to all others, each time by another length
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +275,7 @@ def _is_no_chance(waiting: Waiting, rank: int, candidates: Bools, is_long: bool)
     """
     delays = delays_of(waiting, rank)
     short = delays.typical_ns < LEAST_PAUSE * waiting.judged_ns
-    seldom = is_long and short and delays.times >= _OFTEN
+    seldom = is_long and short and delays.times >= OFTEN
     if not (delays.steady or seldom) or not _is_significant(waiting, rank, candidates):
         return False
     kernels = waiting.kernels
@@ -350,99 +325,3 @@ def _slow_communicators(waiting: Waiting, transfers: Floats) -> list[int]:
         chosen = standing_out(transfers[peers]) & slower[peers]
         rows += peers[chosen].tolist()
     return rows
-
-
-# ---- the delays of a rank ----
-def delays_of(waiting: Waiting, rank: int, of_last_arrivals: bool = True) -> Delays:
-    """The delays of a rank: edges that waiting was charged to. Of a rank that others hide, or
-    without `of_last_arrivals`, all its edges that were longer than usual.
-    """
-    kernels = waiting.kernels
-    place = int(np.searchsorted(kernels.ranks, rank))
-    own = np.flatnonzero(kernels.rank == place)
-    events = (3 * own[:, None] + np.arange(2)).reshape(-1)
-    events = events[~waiting.start_up[events // 3]]
-    events = events[waiting.dependencies.edge[events] != _abi.EDGE_ROOT]
-    charged = waiting.charges.by_event[events].astype(np.float64)
-    excess = waiting.excess_ns[events]
-    typical, usual = typical_excess(excess, charged)
-    seldom = np.zeros(len(events), bool)
-    if usual.sum() < _OFTEN and waiting.usual.steady_excess_ns[place] > 0:
-        # Single pauses do not hide a habit.
-        shorter, often = typical_excess(excess, np.where(usual, 0.0, charged))
-        if often.sum() >= _OFTEN:
-            typical, usual, seldom = shorter, often, usual
-        else:
-            typical, usual = typical_excess(excess, excess)
-    if not of_last_arrivals:
-        typical, usual = typical_excess(excess, excess)
-    if not usual.any():
-        return Delays(rank, 0, 0, 0, False, {}, "", np.empty(0, np.int64), (0, 0), 0, 0)
-    pauses = (usual | seldom) & (excess > _PAUSE * typical)
-    chosen = events[usual & ~pauses]
-    times = waiting.time_ns[events[usual]]
-    kinds = _by_kind(waiting, chosen)
-    late = chosen // 3
-    return Delays(
-        rank=rank,
-        waiting_ns=int(charged.sum()),
-        times=int(usual.sum()),
-        typical_ns=int(typical),
-        steady=_is_steady(waiting, events[usual]),
-        kinds_ns=kinds,
-        kind=max(kinds, key=lambda name: kinds[name]),
-        pauses=events[pauses],
-        before=_most_often(kernels.function[late], kernels.communicator[late]),
-        first_ns=int(times.min()),
-        last_ns=int(times.max()),
-        as_idle_root=is_idle_root(waiting, events[(charged > 0) & (excess > typical / 10)]),
-    )
-
-
-def is_idle_root(waiting: Waiting, events: Ints) -> bool:
-    """Whether delays come before a rank sends to all others, and their lengths vary as the gaps
-    between requests do: a server that has nothing to do is as late as a slow one.
-    """
-    run, rows = waiting.run, waiting.kernels.row[events // 3]
-    if len(rows) < _FEW_GAPS:
-        return False
-    sends = np.array([waits_for(name) == ROOT_FIRST for name in run.model.words["function"]])
-    is_root = run.column("root", rows) == run.column("rank", rows)
-    as_root = float(np.mean(sends[run.column("function", rows)] & is_root))
-    low, high = np.quantile(waiting.excess_ns[events], (0.25, 0.75))
-    return bool(as_root > _MOSTLY_AS_ROOT and high > _IRREGULAR * low)
-
-
-def _by_kind(waiting: Waiting, events: Ints) -> dict[str, int]:
-    edge, excess = waiting.shown_edge[events], waiting.excess_ns[events]
-    return {
-        KINDS[code]: int(excess[edge == code].sum() / max(len(events), 1))
-        for code in np.unique(edge).tolist()
-    }
-
-
-def _most_often(function: Ints, communicator: Ints) -> tuple[int, int]:
-    pairs, count = np.unique(np.stack([function, communicator]), axis=1, return_counts=True)
-    return int(pairs[0, count.argmax()]), int(pairs[1, count.argmax()])
-
-
-def _is_steady(waiting: Waiting, events: Ints) -> bool:
-    """Whether delays are a habit: often, and in many of the edges of the rank, from the first delay
-    to the last, that are of the same kind and at the same position.
-    """
-    if len(events) < _OFTEN:
-        return False
-    dependencies, kernels = waiting.dependencies, waiting.kernels
-    place = int(kernels.rank[events[0] // 3])
-    first = 3 * int(kernels.first_of_rank[place])
-    own = np.arange(first, first + 3 * int((kernels.rank == place).sum()))
-    time = waiting.time_ns
-    own = own[(time[own] >= time[events].min()) & (time[own] <= time[events].max())]
-
-    def places(chosen: Ints) -> Ints:
-        return np.asarray(
-            dependencies.position[chosen // 3].astype(np.int64) * 8 + dependencies.edge[chosen]
-        )
-
-    alike = int(np.isin(places(own), np.unique(places(events))).sum())
-    return len(events) >= _DENSE * alike

@@ -6,7 +6,8 @@ import numpy as np
 
 from ncclscope.analysis.training_losses import late_calls, phase_excess
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
-from ncclscope.analysis.waiting.root_causes import Delays, RootCauses
+from ncclscope.analysis.waiting.rank_delays import Delays
+from ncclscope.analysis.waiting.root_causes import RootCauses
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
 from ncclscope.diagnose.late_ranks import (
     ADVICE,
