@@ -197,7 +197,10 @@ def test_inspector_lines(folder: str, tmp_path: Path) -> None:
         check_types(perf, MESSAGE if message else COLLECTIVE)
         prefix = "p2p" if message else "coll"
         assert int(line["header"]["id"], 16) == row["id"] % 2**64
-        assert (line["header"]["rank"], line["metadata"]["pid"]) == (row["rank"], row["pid"])
+        assert (line["header"]["rank"], line["metadata"]["pid"]) == (
+            row["communicator_rank"],
+            row["pid"],
+        )
         assert perf[prefix] == row["function"]
         per_rank = row["ranks"] if row["function"] in ("AllGather", "ReduceScatter") else 1
         assert perf[f"{prefix}_msg_size_bytes"] * per_rank == row["size_bytes"]

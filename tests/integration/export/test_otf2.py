@@ -122,7 +122,9 @@ def test_records_say_who_took_part(tmp_path: Path) -> None:
             if one == kind
         )
         assert said == Counter(
-            (row["peer"], row["size_bytes"]) for row in calls if row["function"] == function
+            (row["peer_communicator_rank"], row["size_bytes"])
+            for row in calls
+            if row["function"] == function
         )
     gathered = next(text for text in ends if "ALLGATHER" in text)
     sent, received = (

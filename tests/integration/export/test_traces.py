@@ -159,18 +159,18 @@ def test_arguments_are_the_models(loaded: Loaded) -> None:
         expected = {
             "Collective name": COLLECTIVE_NAMES[row["function"]],
             "Process Group Name": printable(names[row["communicator"]]),
-            "Seq": row["call_order"], "Group size": size, "Rank": row["rank"],
+            "Seq": row["call_order"], "Group size": size, "Rank": row["communicator_rank"],
             "In msg nelems": row["count"] * (size if row["function"] in ("ReduceScatter", "AlltoAll") else 1),
             "Out msg nelems": row["count"] * (size if row["function"] in ("AllGather", "AlltoAll") else 1),
             "dtype": DATATYPES[row["datatype"]].torch,
-            "Src Rank": row["peer"] if row["function"] == "Recv" else None,
-            "Dst Rank": row["peer"] if row["function"] == "Send" else None,
+            "Src Rank": row["peer_communicator_rank"] if row["function"] == "Recv" else None,
+            "Dst Rank": row["peer_communicator_rank"] if row["function"] == "Send" else None,
             "replay": row["replay"] or None, "inferred": row["inferred"] or None, "part_of": row["part_of"],
             "state": row["state"] if row["state"] != "done" else None,
             "reason": row["reason"] or None,
         }  # fmt: skip
+        expected["root"] = row["root_communicator_rank"]
         for name in (
-            "root",
             "size_bytes",
             "algorithm",
             "protocol",

@@ -54,7 +54,10 @@ def test_inspector(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"ncclscope report {tmp_path / 'import'}\n" in done.stderr.partition("next: ")[2]
     capture = package.open(tmp_path / "import")
-    found = rows(capture, "function, size_bytes, duration_ns, source, sequence, rank, global_rank")
+    found = rows(
+        capture,
+        "function, size_bytes, duration_ns, source, sequence, communicator_rank, global_rank",
+    )
     assert len(found) == 40
     assert found[0] == ("AllReduce", 1 << 20, 110_000, "gpu", 0, 0, 0)
     completeness = capture.completeness()
@@ -129,7 +132,7 @@ def test_inspector_verbose_point_to_point_and_later_keys(tmp_path: Path) -> None
     assert queued[0] == "enqueue"
     assert odd[-1] is None, "ncclUint8 in Inspector: no memory holds so much"
     assert send[0] == "gpu-early", "its stop stamp may come before the end"
-    assert rows(capture, "form, peer")[-1] == ("send", 1)
+    assert rows(capture, "form, peer_communicator_rank")[-1] == ("send", 1)
     assert capture.realtime_offset_ns == EPOCH_NS
     assert sorted(capture.communicators.project("name").fetchall()) == [("pp",)]
 
@@ -144,7 +147,10 @@ def test_flight_recorder_of_a_hang(tmp_path: Path, kind: str) -> None:
         data = pickle.dumps(dump, 2) if kind == "pickle" else json.dumps(dump).encode()
         (dumps / f"nccl_trace_rank_{rank}").write_bytes(data)
     capture = imported(tmp_path / "import", dumps)
-    found = rows(capture, "global_rank, rank, function, count, size_bytes, datatype, state, source")
+    found = rows(
+        capture,
+        "global_rank, communicator_rank, function, count, size_bytes, datatype, state, source",
+    )
     assert found[0] == (0, 0, "AllReduce", 1024 * 256, 1 << 20, "float32", "done", "gpu")
     assert [row for row in found if row[6] == "in flight"] == [
         (rank, rank, "AllReduce", 1024 * 256, 1 << 20, "float32", "in flight", "none")
@@ -167,9 +173,7 @@ def test_real_flight_recorder_dumps(tmp_path: Path, suffix: str) -> None:
     """Of PyTorch 2.15, on two ranks without a GPU."""
     dumps = [FOREIGN / f"flight_recorder_2.15_gloo_rank_{rank}{suffix}" for rank in range(2)]
     capture = imported(tmp_path / "import", *dumps)
-    columns = (
-        "communicator_name, rank, function, form, count, size_bytes, datatype, call_order, state"
-    )
+    columns = "communicator_name, communicator_rank, function, form, count, size_bytes, datatype, call_order, state"
     found = [row for row in rows(capture, f"global_rank, {columns}") if row[0] == 1]
     reduce = (1, "default_pg", 1, "AllReduce", "collective", 1000, 4000, "float32")
     assert found[:3] == [(*reduce, order, "done") for order in (1, 2, 3)]
@@ -248,7 +252,7 @@ def test_flight_recorder_names_sizes_and_the_ring(tmp_path: Path) -> None:
     dump = tmp_path / "rank_1.json"
     dump.write_text(json.dumps(foreign_samples.flight_recorder_dump(entries)))
     capture = imported(tmp_path / "import", dump)
-    assert rows(capture, "function, form, count, size_bytes, peer, source") == [
+    assert rows(capture, "function, form, count, size_bytes, peer_communicator_rank, source") == [
         ("AllGather", "collective", 100, 600, None, "gpu"),
         ("ReduceScatter", "collective", 100, 600, None, "gpu"),
         ("AllReduce", "collective", 1024 * 256, 1 << 20, None, "gpu"),
@@ -318,7 +322,7 @@ def test_comma(tmp_path: Path, in_list: bool) -> None:
     assert found[1][2:5] == ("enqueue", None, 11_039_000)
     assert found[2][2:5] == ("none", None, None)
     assert rows(capture, "state")[3] == ("unknown",)
-    assert rows(capture, "form, peer")[4] == ("send", 5)
+    assert rows(capture, "form, peer_communicator_rank")[4] == ("send", 5)
     assert len(found) == 5
     assert capture.completeness().lost == {}
     assert capture.sql("select pid from processes").fetchall() == [(169,)]
@@ -344,7 +348,7 @@ def test_chrome_traces_of_ncclsee(tmp_path: Path) -> None:
         (tmp_path / f"trace{rank}.json.gz").write_bytes(gzip.compress(trace))
     files = sorted(tmp_path.glob("*.gz"))
     capture = imported(tmp_path / "import", *files)
-    columns = "function, size_bytes, datatype, algorithm, protocol, duration_ns, rank, sequence"
+    columns = "function, size_bytes, datatype, algorithm, protocol, duration_ns, communicator_rank, sequence"
     found = rows(capture, columns)
     assert len(found) == 10
     assert found[1] == ("AllReduce", 4096, "float32", "RING", "LL", 30_250, 0, 1)
@@ -359,7 +363,9 @@ def test_chrome_traces_of_pytorch(tmp_path: Path) -> None:
         trace = foreign_samples.torch_trace(rank)
         (tmp_path / f"worker{rank}.pt.trace.json").write_text(json.dumps(trace))
     capture = imported(tmp_path / "import", *sorted(tmp_path.glob("*.json")))
-    columns = "function, count, size_bytes, datatype, rank, global_rank, call_order, stream"
+    columns = (
+        "function, count, size_bytes, datatype, communicator_rank, global_rank, call_order, stream"
+    )
     assert rows(capture, columns) == [
         ("AllGather", 256, 2048, "bfloat16", rank, rank, 17, 20) for rank in range(4)
     ]
@@ -370,7 +376,7 @@ def test_chrome_traces_of_pytorch(tmp_path: Path) -> None:
 # ---- Nsight Systems ----
 def test_nsys(tmp_path: Path) -> None:
     capture = imported(tmp_path / "import", foreign_samples.nsys_export(tmp_path / "report.sqlite"))
-    columns = "function, size_bytes, rank, peer, source, start_ns + realtime, duration_ns, reason"
+    columns = "function, size_bytes, communicator_rank, peer_communicator_rank, source, start_ns + realtime, duration_ns, reason"
     columns = columns.replace("realtime", str(capture.realtime_offset_ns - EPOCH_NS))
     found = {(row[0], row[5]): row for row in rows(capture, columns)}
     assert found["AllReduce", 1500] == ("AllReduce", 1 << 20, 2, None, "gpu", 1500, 400, "")
@@ -460,7 +466,7 @@ def test_calls_of_a_log(tmp_path: Path) -> None:
     log = tmp_path / "nccl.log"
     log.write_text(foreign_samples.NCCL_LOG)
     capture = imported(tmp_path / "import", log)
-    columns = "function, form, size_bytes, datatype, rank, call_order, peer, source"
+    columns = "function, form, size_bytes, datatype, communicator_rank, call_order, peer_communicator_rank, source"
     assert rows(capture, columns) == [
         ("AllReduce", "collective", 262144, "float32", 0, 0, None, "none"),
         ("AllGather", "collective", 2048, "bfloat16", 0, 1, None, "none"),
@@ -571,8 +577,8 @@ def test_chrome_there_and_back(capture: Capture, tmp_path: Path) -> None:
     def operations(of: Capture) -> list[tuple[Any, ...]]:
         began = "coalesce(start_ns, launch_ns, call_ns, enqueue_ns)"
         return of.sql(
-            "select global_rank, rank, communicator_name, function, form, size_bytes, count, "
-            "datatype, algorithm, protocol, channels, root, peer, call_order, replay, inferred, "
+            "select global_rank, communicator_rank, communicator_name, function, form, size_bytes, count, "
+            "datatype, algorithm, protocol, channels, root_communicator_rank, peer_communicator_rank, call_order, replay, inferred, "
             f"state, source, reason, duration_ns, {wall(of, began)} as began, "
             f"{wall(of, 'end_ns')}, host from operations "
             "where part_of is null order by global_rank, began, form, call_order"
@@ -594,7 +600,7 @@ def test_inspector_there_and_back(
     again = imported(tmp_path / "again", logs)
     kind = "case when source like 'gpu%' then 'gpu' when source = 'host' then source else 'enqueue' end"
     columns = (
-        "global_rank, communicator_name, function, form, size_bytes, peer, "
+        "global_rank, communicator_name, function, form, size_bytes, peer_communicator_rank, "
         "case when form = 'collective' then sequence end as number"
     )
     found = again.sql(

@@ -152,7 +152,8 @@ def test_another_root(tmp_path: Path) -> None:
     calls = (Call("world", "Reduce", 1 << 18),)
     capture = run_live(tmp_path, replace(BASE, calls=calls, wrong=(Wrong(3, 4, root=3),)), code=137)
     roots = rows(
-        capture, "select global_rank, root from operations where call_order = 4 order by 1"
+        capture,
+        "select global_rank, root_communicator_rank from operations where call_order = 4 order by 1",
     )
     assert roots == [(0, 0), (1, 0), (2, 0), (3, 3)]
     assert capture.completeness().in_flight >= 2  # both roots wait for all
