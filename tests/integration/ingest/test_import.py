@@ -173,7 +173,10 @@ def test_real_flight_recorder_dumps(tmp_path: Path, suffix: str) -> None:
     """Of PyTorch 2.15, on two ranks without a GPU."""
     dumps = [FOREIGN / f"flight_recorder_2.15_gloo_rank_{rank}{suffix}" for rank in range(2)]
     capture = imported(tmp_path / "import", *dumps)
-    columns = "communicator_name, communicator_rank, function, form, count, size_bytes, datatype, call_order, state"
+    columns = (
+        "communicator_name, communicator_rank, function, form, count, size_bytes, datatype, "
+        "call_order, state"
+    )
     found = [row for row in rows(capture, f"global_rank, {columns}") if row[0] == 1]
     reduce = (1, "default_pg", 1, "AllReduce", "collective", 1000, 4000, "float32")
     assert found[:3] == [(*reduce, order, "done") for order in (1, 2, 3)]
@@ -348,7 +351,10 @@ def test_chrome_traces_of_ncclsee(tmp_path: Path) -> None:
         (tmp_path / f"trace{rank}.json.gz").write_bytes(gzip.compress(trace))
     files = sorted(tmp_path.glob("*.gz"))
     capture = imported(tmp_path / "import", *files)
-    columns = "function, size_bytes, datatype, algorithm, protocol, duration_ns, communicator_rank, sequence"
+    columns = (
+        "function, size_bytes, datatype, algorithm, protocol, duration_ns, communicator_rank, "
+        "sequence"
+    )
     found = rows(capture, columns)
     assert len(found) == 10
     assert found[1] == ("AllReduce", 4096, "float32", "RING", "LL", 30_250, 0, 1)
@@ -376,7 +382,10 @@ def test_chrome_traces_of_pytorch(tmp_path: Path) -> None:
 # ---- Nsight Systems ----
 def test_nsys(tmp_path: Path) -> None:
     capture = imported(tmp_path / "import", foreign_samples.nsys_export(tmp_path / "report.sqlite"))
-    columns = "function, size_bytes, communicator_rank, peer_communicator_rank, source, start_ns + realtime, duration_ns, reason"
+    columns = (
+        "function, size_bytes, communicator_rank, peer_communicator_rank, source, "
+        "start_ns + realtime, duration_ns, reason"
+    )
     columns = columns.replace("realtime", str(capture.realtime_offset_ns - EPOCH_NS))
     found = {(row[0], row[5]): row for row in rows(capture, columns)}
     assert found["AllReduce", 1500] == ("AllReduce", 1 << 20, 2, None, "gpu", 1500, 400, "")
@@ -466,7 +475,10 @@ def test_calls_of_a_log(tmp_path: Path) -> None:
     log = tmp_path / "nccl.log"
     log.write_text(foreign_samples.NCCL_LOG)
     capture = imported(tmp_path / "import", log)
-    columns = "function, form, size_bytes, datatype, communicator_rank, call_order, peer_communicator_rank, source"
+    columns = (
+        "function, form, size_bytes, datatype, communicator_rank, call_order, "
+        "peer_communicator_rank, source"
+    )
     assert rows(capture, columns) == [
         ("AllReduce", "collective", 262144, "float32", 0, 0, None, "none"),
         ("AllGather", "collective", 2048, "bfloat16", 0, 1, None, "none"),
@@ -577,8 +589,10 @@ def test_chrome_there_and_back(capture: Capture, tmp_path: Path) -> None:
     def operations(of: Capture) -> list[tuple[Any, ...]]:
         began = "coalesce(start_ns, launch_ns, call_ns, enqueue_ns)"
         return of.sql(
-            "select global_rank, communicator_rank, communicator_name, function, form, size_bytes, count, "
-            "datatype, algorithm, protocol, channels, root_communicator_rank, peer_communicator_rank, call_order, replay, inferred, "
+            "select global_rank, communicator_rank, communicator_name, function, form, "
+            "size_bytes, count, "
+            "datatype, algorithm, protocol, channels, root_communicator_rank, "
+            "peer_communicator_rank, call_order, replay, inferred, "
             f"state, source, reason, duration_ns, {wall(of, began)} as began, "
             f"{wall(of, 'end_ns')}, host from operations "
             "where part_of is null order by global_rank, began, form, call_order"
