@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,6 +13,16 @@ from ncclscope import cli
 from ncclscope.cli import interrupts
 from ncclscope.cli.interrupts import INTERRUPTED, Interrupts
 from tests.support.waiting import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_terminal() -> Iterator[None]:
+    """Python's own handler: other tests, or a shell that starts jobs in the background, may have
+    set another.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupt() -> None:
