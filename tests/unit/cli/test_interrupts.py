@@ -22,7 +22,7 @@ def as_in_a_terminal() -> Iterator[None]:
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, before or signal.default_int_handler)  # None: one in C
 
 
 def interrupt() -> None:
