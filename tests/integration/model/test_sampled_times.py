@@ -25,14 +25,14 @@ def names_of(model: Model, column: str) -> dict[str, int]:
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     capture = tmp_path_factory.mktemp("sampled") / "trace"
-    run_sampled(capture, "eager:300", "messages:20", "graphs:5", mode="trace")
+    run_sampled(capture, "eager:300", "messages:72", "graphs:5", mode="trace")
     return capture
 
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     capture = tmp_path_factory.mktemp("sampled") / "profile"
-    run_sampled(capture, "eager:300", "messages:20", "graphs:5", mode="profile")
+    run_sampled(capture, "eager:300", "messages:72", "graphs:5", mode="profile")
     return capture
 
 
@@ -42,7 +42,7 @@ def test_launches_give_operations_their_times(traced: Path) -> None:
     sources = names_of(model, "source")
     by_events = sum(sources.get(name, 0) for name in ("gpu-event", "gpu-event-rough"))
     assert by_events >= 2 * 12, "8 first calls and one of each block, on two ranks"
-    assert sources["gpu-event-upper"] == 2 * 2 * 8, "a Send and a Recv share their launch"
+    assert sources["gpu-event-upper"] == 2 * 2 * 9, "a Send and a Recv share their launch"
     timed = operations["duration_ns"] >= 0
     assert (operations["start_ns"][timed] >= operations["launch_ns"][timed] - 1_000_000).all()
     # The simulated GPU takes 2 µs for an event, and takes them off again.
