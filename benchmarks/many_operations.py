@@ -105,7 +105,7 @@ def _size(folder: Path, pattern: str) -> int:
 
 
 def measure(folder: Path, operations: int) -> tuple[dict[str, Cost], dict[str, int]]:
-    """What each verb costs with so many operations, and the bytes on the disk."""
+    """What each verb costs with this number of operations, and the bytes on the disk."""
     capture, decoding = folder / "capture", Cost()
     ranks = range(RANKS)
     groups = [tuple(ranks[first : first + RANKS_PER_NODE]) for first in ranks[::RANKS_PER_NODE]]

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ncclscope.capture.liveness import ALIVE
 from ncclscope.humanize import (
@@ -87,6 +87,11 @@ def _number_column(
     return TopColumn(title, width, lambda row: show(value(row)), lambda row: _sort_key(value(row)))
 
 
+def _place(columns: Sequence[TopColumn[Any]], title: str) -> int:
+    """The number of the column with this title."""
+    return [column.title for column in columns].index(title)
+
+
 COMMUNICATOR_COLUMNS: tuple[TopColumn[TopCommunicator], ...] = (
     TopColumn(
         "communicator",
@@ -107,7 +112,7 @@ COMMUNICATOR_COLUMNS: tuple[TopColumn[TopCommunicator], ...] = (
     TopColumn("open", 5, lambda r: str(r.in_flight), lambda r: r.in_flight),
     TopColumn("age", 5, lambda r: _short(r.oldest_ns), lambda r: r.oldest_ns),
 )
-GPU_COLUMN = 6  # of COMMUNICATOR_COLUMNS: the share of time in NCCL's kernels
+GPU_COLUMN = _place(COMMUNICATOR_COLUMNS, "gpu")  # the share of time in NCCL's kernels
 ROLE_COLUMNS: tuple[TopColumn[TopRole], ...] = (
     TopColumn("role", 13, lambda r: printable(r.label), lambda r: r.label, True, True),
     TopColumn("number", 7, lambda r: str(r.communicators), lambda r: r.communicators),
@@ -122,7 +127,7 @@ ROLE_COLUMNS: tuple[TopColumn[TopRole], ...] = (
     TopColumn("open", 5, lambda r: str(r.in_flight), lambda r: r.in_flight),
     TopColumn("age", 5, lambda r: _short(r.oldest_ns), lambda r: r.oldest_ns),
 )
-ROLE_GPU_COLUMN = 7  # of ROLE_COLUMNS
+ROLE_GPU_COLUMN = _place(ROLE_COLUMNS, "gpu")
 RANK_COLUMNS: tuple[TopColumn[TopRank], ...] = (
     TopColumn("rank", 6, lambda r: str(r.rank), lambda r: r.rank),
     TopColumn("host", 14, lambda r: printable(r.host), lambda r: r.host, left=True, grows=True),
@@ -150,7 +155,7 @@ TOTAL_COLUMNS: tuple[TopColumn[TopRankTotal], ...] = (
     TopColumn("age", 5, lambda r: _short(r.oldest_ns), lambda r: r.oldest_ns),
     TopColumn("drop", 5, lambda r: _short_count(r.dropped), lambda r: r.dropped),
 )
-BLAMED_COLUMN = 7  # of TOTAL_COLUMNS
+BLAMED_COLUMN = _place(TOTAL_COLUMNS, "blamed")
 # What help says about columns whose titles do not speak for themselves. It fits 80 x 24 without
 # broken lines if a text has at most 58 characters.
 COLUMN_HELP = {
