@@ -164,10 +164,12 @@ static bool wait_for_copy(const struct marker_kernel *kernel, u64 patience_ns) {
     }
 }
 
+// An earlier copy that took longer than its patience may still be under way and write the nonce
+// again. It is on the same stream: once the stream is idle, both have arrived.
 static bool copy_counts(struct marker_kernel *kernel, u64 patience_ns) {
     u32 used = __atomic_load_n(&kernel->used, __ATOMIC_RELAXED);
     if (used > MARKERS_A_CONTEXT) used = MARKERS_A_CONTEXT;
-    kernel->last[0].launches = 0;
+    __atomic_store_n(&kernel->last[0].launches, 0, __ATOMIC_RELAXED);
     return cuda.copy_to_host(kernel->last, kernel->gpu_counts, used * sizeof *kernel->last,
                              kernel->stream) == 0 &&
            wait_for_copy(kernel, patience_ns) &&
