@@ -48,7 +48,7 @@ bool sampling_choose_call(union slot *entry, u64 group, bool is_small) {
     u64 calls = entry->tally.calls, count = entry->tally.count;
     // Of captured calls all are looked at: their launches say which graph they are in.
     bool captured = entry->tally.bits & TALLY_CAPTURED;
-    bool in_profile_mode = __atomic_load_n(&callback_state.drops_works, __ATOMIC_RELAXED);
+    bool in_profile_mode = callback_state_drops_works();
     bool sparse = in_profile_mode && is_small;
     u16 comm = entry->tally.comm;
     u64 id = comm < NO_COMM ? comm_ids[comm] : 0;

@@ -45,7 +45,7 @@ u64 sampling_next(u64 comm_id, u64 count, u64 calls, bool sparse);
 // In the callback of every call: whether it may be chosen. The entry keeps the number of the next
 // call that is, for profile mode and for the others; the one that is not in use falls behind.
 static inline bool sampling_may_choose(const union slot *entry) {
-    bool sparse = __atomic_load_n(&callback_state.drops_works, __ATOMIC_RELAXED);
+    bool sparse = callback_state_drops_works();
     return entry->tally.calls >=
            (sparse ? entry->tally.next_sampled_sparse : entry->tally.next_sampled);
 }

@@ -209,9 +209,10 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
 #define NET_FIELDS(F, A)                                                                \
     SPAN_FIELDS(F, A) F(u32, id) F(i32, rank) F(u64, wr_id) F(u64, length) F(u16, comm) \
     F(u8, opcode) F(u8, device) F(u32, qp_or_fd)
+// bits and sample are the recorder's.
 #define GROUP_API_FIELDS(F, A)                                                             \
     SPAN_FIELDS(F, A) F(u64, t_start_done) F(u64, t_end_begins) F(i32, depth) F(u16, comm) \
-    F(u16, spare) F(u32, sample) A(u8, spare2, 4)
+    F(u16, bits) F(u32, sample) A(u8, spare, 4)
 #define CALL_FIELDS(F, A)                                                               \
     SPAN_FIELDS(F, A) F(u64, count) F(u64, stream) F(u64, tag) F(u8, func) F(u8, dtype) \
     F(u16, comm) F(i32, root)

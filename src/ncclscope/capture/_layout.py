@@ -154,7 +154,7 @@ SCHEMA = (
     "8 NetPlugin parent:u64 t0:u64 t1:u64 id:u32 rank:i32 wr_id:u64 length:u64 comm:u16 "
     "opcode:u8 device:u8 qp_or_fd:u32\n"
     "9 GroupApi parent:u64 t0:u64 t1:u64 t_start_done:u64 t_end_begins:u64 depth:i32 comm:u16"
-    " spare:u16 sample:u32 spare2:u8:4\n"
+    " bits:u16 sample:u32 spare:u8:4\n"
     "10 CollApi parent:u64 t0:u64 t1:u64 count:u64 stream:u64 tag:u64 func:u8 dtype:u8 "
     "comm:u16 root:i32\n"
     "11 P2pApi parent:u64 t0:u64 t1:u64 count:u64 stream:u64 tag:u64 func:u8 dtype:u8 "

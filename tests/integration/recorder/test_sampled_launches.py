@@ -57,6 +57,34 @@ def test_profile_mode_keeps_no_slots_of_launches_that_are_not_timed(tmp_path: Pa
     assert FIRSTS <= made["KernelLaunch"] == made["Coll"] <= FIRSTS + 1
 
 
+@pytest.mark.parametrize("timing", ["sampled", "kernel"])
+def test_a_change_of_the_mode_does_not_part_a_call_and_its_launch(
+    tmp_path: Path, timing: str
+) -> None:
+    """On record are the calls between the changes, and the group that began before the second."""
+    for rank in run_sampled(
+        tmp_path / "c", "mode_changes_in_groups:30", NCCLSCOPE_GPU_TIMING=timing
+    ):
+        of_kind = {
+            kind: rank.slots(kind) for kind in ("GroupApi", "CollApi", "KernelLaunch", "Coll")
+        }
+        checks = {kind: set(slots["check"].tolist()) for kind, slots in of_kind.items()}
+        parents = {
+            kind: {int(parent) & 0xFFFFFFFF for parent in slots["parent"]}
+            for kind, slots in of_kind.items()
+        }
+        assert len(checks["CollApi"]) == 30 + 2
+        assert parents["Coll"] == checks["CollApi"]
+        assert parents["CollApi"] == checks["GroupApi"]
+        assert len(checks["GroupApi"]) == 30 + 1
+        # With KernelCh nobody needs launches in profile mode: NCCL does not report the last one.
+        asked_for = (
+            checks["GroupApi"] if timing == "sampled" else set(sorted(checks["GroupApi"])[:-1])
+        )
+        assert parents["KernelLaunch"] == asked_for
+        assert sums(rank)[0] == 3 * 30 + 4
+
+
 def test_kernel_events_are_not_asked_for(tmp_path: Path) -> None:
     rank, _ = run_sampled(tmp_path / "c", "eager:10")
     mask = int(rank.meta("Comm")["mask"][0])
