@@ -77,8 +77,8 @@ MODERN struct tally_key key_of_call(const struct nccl_descr *d, u64 type, u32 co
                      captured ? TALLY_CAPTURED : 0, count);
 }
 
-// Whether sampling chooses a call. NCCL reports no launch of a lone Broadcast from 2.29.2 on: its
-// group is timed instead.
+// Whether sampling chooses a call. Where NCCL reports no launch, its group is timed instead: of a
+// lone Broadcast from 2.29.2 on, and of what sampling_is_silent finds.
 COLD bool abi_modern_choose_call(union slot *entry, const struct nccl_descr *d, u64 type,
                                  int version);
 
@@ -109,12 +109,14 @@ MODERN unsigned slots_of_call(const struct writer *writer, const struct nccl_des
 MODERN bool drops_works(const struct writer *writer) {
     return writer->group_bits & GROUP_DROPS_WORKS;
 }
+MODERN bool is_of_thread(const struct writer *writer, const void *handle) {
+    return !((address(handle) ^ writer->next_handle) >> INDEX_BITS);
+}
 #define WORK_EVENTS (NCCL_GROUP | NCCL_COLL | NCCL_P2P)
 MODERN bool has_no_slot(struct writer *writer, const struct nccl_descr *d, u64 type, int version) {
     if (!HAS_CALLS(version)) return false;
     if (type == NCCL_KERNEL_LAUNCH) {
-        bool of_this_thread = !((address(d->parentObj) ^ writer->next_handle) >> INDEX_BITS);
-        writer->works_dropped = drops_works(writer) && of_this_thread;
+        writer->works_dropped = drops_works(writer) && is_of_thread(writer, d->parentObj);
     }
     return (type & (WORK_EVENTS | NCCL_KERNEL_LAUNCH)) && writer->works_dropped;
 }
@@ -225,6 +227,12 @@ MODERN unsigned fill_p2p_api(const struct event *event, const struct nccl_descr 
     slot->comm = (u16)event->comm;
     slot->root = 0;
     return event_rank_flag(event, d->rank) | (d->p2pApi.graphCaptured ? FLAG_GRAPH : 0);
+}
+
+// Whether a GroupApi is timed itself, as if it had no launch (event_note_group).
+MODERN bool group_is_timed(u64 group) {
+    u64 head;
+    return event_find(group, &head) && (head_states(head) & STATE_NOTED);
 }
 
 // A launch that sampling chose, or that is captured.
@@ -362,8 +370,11 @@ MODERN nccl_result start_slow(void *context, void **handle, const struct nccl_de
         if (writer) slots = slots_of_call(writer, d, type, event.comm, version);
     }
     if (is_known(version, type, NCCL_KERNEL_LAUNCH) && sampling_chose_group(d->parentObj)) {
-        start_chosen_launch(&event, writer, handle, d);
-        return 0;
+        sampling_note_launch(address(d->parentObj), writer && is_of_thread(writer, d->parentObj));
+        if (!group_is_timed(address(d->parentObj))) {
+            start_chosen_launch(&event, writer, handle, d);
+            return 0;
+        }
     }
     if (writer && has_no_slot(writer, d, type, version)) {
         *handle = NULL;

@@ -305,7 +305,7 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
 #define TALLY_FIELDS(F, A)                                                              \
     F(u64, count) F(u64, calls) F(u64, count_sum) F(u16, comm) F(u8, level) F(u8, func) \
     F(u8, dtype) F(u8, algo) F(u8, proto) F(u8, bits) F(u64, next_sampled) \
-    F(u64, next_sampled_sparse) A(u8, spare, 8)
+    F(u64, next_sampled_sparse) F(u64, chosen_group)
 // What is known about the time of a key's operations; follows its Tally slot in the tally file.
 // Buckets: TIME_BUCKETS_PER_OCTAVE to an octave of ns, the first from 0 to 2^TIME_FIRST_OCTAVE.
 // event_*: from CUDA events around launches, excess included; event_grouped of these operations

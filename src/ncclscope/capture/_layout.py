@@ -203,7 +203,7 @@ SCHEMA = (
     "69 End t0:u64 slots_written:u64 comms_open:u64 spare:u8:32\n"
     "70 Zoom t0:u64 events:u32 mode:u8 writes:u8 gpu_timing:u8 spare:u8:41\n"
     "80 Tally count:u64 calls:u64 count_sum:u64 comm:u16 level:u8 func:u8 dtype:u8 algo:u8 "
-    "proto:u8 bits:u8 next_sampled:u64 next_sampled_sparse:u64 spare:u8:8\n"
+    "proto:u8 bits:u8 next_sampled:u64 next_sampled_sparse:u64 chosen_group:u64\n"
     "81 Tallies spare:u8:56\n"
     "96 Live serial:u64 monotonic_ns:u64 realtime_ns:u64 ticks:u64 dropped:u64 slots:u32 "
     "comms_open:u32 mode:u8 phase:u8 spare:u8:6\n"

@@ -139,6 +139,36 @@ def test_a_broadcast_without_a_launch_is_timed_around_its_group(tmp_path: Path) 
         assert not rank.call_counts(layout.LEVEL_WORK)
 
 
+@pytest.mark.parametrize("release", ["2.28", "2.30"])
+def test_symmetric_kernels_without_launches_are_timed_around_their_groups(
+    tmp_path: Path, release: str
+) -> None:
+    """NCCL reports their calls alone. The first one shows that no launch comes."""
+    for rank in run_sampled(
+        tmp_path / "c", f"eager:{CALLS}", release=release, NCCLSCOPE_SIM_SYMMETRIC="1"
+    ):
+        assert sums(rank, layout.LEVEL_CALL)[:2] == (CALLS, 8)
+        assert launches(rank) == {"sampled": 8, "timed": 8}
+        assert not rank.call_counts(layout.LEVEL_WORK)
+
+
+def test_symmetric_kernels_with_launches_are_timed_as_all_others(tmp_path: Path) -> None:
+    for rank in run_sampled(
+        tmp_path / "c", f"eager:{CALLS}", release="2.32", mode="trace", NCCLSCOPE_SIM_SYMMETRIC="1"
+    ):
+        assert (rank.slots("Coll")["bits"] & layout.COLL_IS_SYMMETRIC).all()
+        timed = launches(rank)["timed"]
+        assert timed == launches(rank)["sampled"] > FIRSTS
+        assert sums(rank) == (CALLS, timed, CALLS - timed, 0)
+
+
+def test_symmetric_kernels_in_graphs_are_counted_by_replay(tmp_path: Path) -> None:
+    """The first captured call shows that no launch comes; the graphs after it have their marker."""
+    for rank in run_sampled(tmp_path / "c", "graphs:5", NCCLSCOPE_SIM_SYMMETRIC="1"):
+        replays = {int(slot["capture"]): int(slot["replays"]) for slot in rank.meta("GraphReplays")}
+        assert sorted(replays.values()) == [5, 6, 7]
+
+
 @pytest.mark.parametrize(
     "case", [f"default_streams:{CALLS}", f"short_lived_streams:{CALLS}", f"fork:{CALLS - 4}"]
 )
