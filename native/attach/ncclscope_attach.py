@@ -312,8 +312,8 @@ def _models_of(torch, objects):
 
 
 def _write_buckets(recorder, model):
-    """Writes the parameters of each bucket, in the order in which they are reduced; whether they
-    are rebuilt, and so final.
+    """Writes the parameters of each bucket, in the order in which they are reduced, and its address
+    where that can be known; whether they are rebuilt, and so final.
     """
     data = model._get_ddp_logging_data()
     sizes = str(data.get("rebuilt_bucket_sizes", "")).split(",")
@@ -333,9 +333,23 @@ def _write_buckets(recorder, model):
     if not rebuilt:
         first = [int(size) for size in str(data.get("bucket_sizes", "")).split(",") if size.strip()]
         buckets = _first_buckets(first, parameters)
+    if getattr(model, "gradient_as_bucket_view", False):
+        gradients = {name: parameter.grad for name, parameter in model.module.named_parameters()}
+        for bucket in buckets:
+            bucket["address"] = _address([gradients[name] for name in bucket["parameters"]], bucket)
     if buckets:
         write(recorder, what="buckets", buckets=buckets)
     return rebuilt
+
+
+def _address(gradients, bucket):
+    """Where a bucket begins whose gradients are views of it; 0 where they do not fill it."""
+    if not gradients or any(gradient is None for gradient in gradients):
+        return 0
+    spans = [(own.data_ptr(), own.numel() * own.element_size()) for own in gradients]
+    first, last = min(start for start, _ in spans), max(start + size for start, size in spans)
+    filled = last - first == bucket["bytes"] == sum(size for _, size in spans)
+    return first if filled else 0
 
 
 def _first_buckets(sizes, parameters):

@@ -35,6 +35,7 @@ class Bucket:
 
     size_bytes: int
     parameters: tuple[str, ...]
+    address: int = 0  # where it begins; 0: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,5 +141,6 @@ def _buckets(values: object) -> tuple[Bucket, ...]:
         if not isinstance(names, list):
             return ()
         parameters = tuple(_text(name) for name in names[:_MOST_PARAMETERS])
-        buckets.append(Bucket(_number(value, "bytes", 0), parameters))
+        address = _number(value, "address", 0)
+        buckets.append(Bucket(_number(value, "bytes", 0), parameters, address))
     return tuple(buckets)

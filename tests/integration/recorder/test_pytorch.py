@@ -55,10 +55,13 @@ def test_every_call_of_ddp_has_its_step_phase_and_bucket(tmp_path: Path) -> None
     assert [[group.description for group in own] for own in groups] == [["default_pg"]] * 2
 
 
-def test_buckets_that_are_never_rebuilt_have_their_modules(tmp_path: Path) -> None:
-    run_torch(
-        tmp_path, _DDP.replace("=0.005", "=0.005, find_unused_parameters=True"), record="steps"
-    )
+def test_buckets_that_are_never_rebuilt_have_their_modules_by_address(tmp_path: Path) -> None:
+    """Where gradients are views of the buckets, PyTorch says where the buckets lie."""
+    options = "=0.005, find_unused_parameters=True, gradient_as_bucket_view=True"
+    run_torch(tmp_path, _DDP.replace("=0.005", options), record="steps")
+    (folder, *_) = (row.folder for row in ncclscope.open(tmp_path / "capture").model.processes)
+    buckets = read_context(tmp_path / "capture" / folder).buckets
+    assert len({bucket.address for bucket in buckets} - {0}) == len(buckets) == 4
     rows = ncclscope.open(tmp_path / "capture").sql(
         "select module_name, count(*), count(distinct step) from operations "
         "where \"function\" = 'AllReduce' and phase = 'backward' group by 1 order by min(call_ns)"

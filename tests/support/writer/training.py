@@ -206,7 +206,7 @@ class Program:
 
     def call(
         self, function: str, count: int, truth: PlantedCall, thread: str = MAIN,
-        stream: int = COMM_STREAM, length_ns: int = 200 * US,
+        stream: int = COMM_STREAM, length_ns: int = 200 * US, send_buffer: int = 0,
     ) -> None:  # fmt: skip
         """A collective on float32, launched and carried out behind the one before."""
         own, t = self._threads[thread], self.now_ns
@@ -225,7 +225,7 @@ class Program:
              "algo": self.meta.string("RING"), "proto": self.meta.string("SIMPLE"),
              "channels": 1, "warps": 16, "comm": 0},
             {"kind": layout.KINDS["CollExt"], "parent_group": self._handle(own, group),
-             "rank": self.rank},
+             "rank": self.rank, "send_buff": send_buffer},
         )  # fmt: skip
         if self._kernels:
             start = max(t + 15 * US, self._gpu_free_ns)

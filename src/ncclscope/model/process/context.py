@@ -1,9 +1,9 @@
 """Which step, phase and module each operation of one process belongs to, and how that is known.
 
 In this order: the ranges around the call; of replays, the ranges around the call that was captured;
-the mark of a module's backward pass before the call; DistributedDataParallel's buckets, by order
-and size; the name of the calling thread (PyTorch's autograd threads run backward); the phase that
-the process was in at the time of the call.
+the mark of a module's backward pass before the call; DistributedDataParallel's buckets, by address
+or by order and size; the name of the calling thread (PyTorch's autograd threads run backward); the
+phase that the process was in at the time of the call.
 """
 
 from dataclasses import dataclass, field
@@ -78,6 +78,7 @@ class ContextRows:
     thread: npt.NDArray[np.int32]
     size_bytes: Ints
     is_all_reduce: Bools
+    send_buffer: Ints | None = None  # address, where buckets have one
 
 
 def context_of(
@@ -248,9 +249,10 @@ def _add_module_marks(
 def _add_buckets(
     columns: Columns, buckets: tuple[Bucket, ...], modules: _Modules, calls: ContextRows
 ) -> None:
-    """Modules of DistributedDataParallel's AllReduces. It reduces its buckets in their order, so
-    the k-th AllReduce of a bucket's size in a step is bucket k; a size that only one bucket has
-    names it whatever the order.
+    """Modules of DistributedDataParallel's AllReduces: by the bucket's address where that is known
+    of all buckets. Otherwise by order and size. It reduces its buckets in their order, so the k-th
+    AllReduce of a bucket's size in a step is bucket k; a size that only one bucket has names it
+    whatever the order.
     """
     if not buckets:
         return
@@ -262,6 +264,11 @@ def _add_buckets(
     )  # fmt: skip
     if not len(rows):
         return
+    if calls.send_buffer is not None and all(bucket.address for bucket in buckets):
+        at = {(bucket.address, bucket.size_bytes): k for k, bucket in enumerate(buckets)}
+        sent = zip(calls.send_buffer[rows].tolist(), calls.size_bytes[rows].tolist(), strict=True)
+        _set_buckets(columns, rows, np.array([at.get(key, NONE) for key in sent]), numbers)
+        return
     rows = rows[np.lexsort((calls.key[rows], calls.began_ns[rows], columns["step"][rows]))]
     step = columns["step"][rows]
     first = np.searchsorted(step, step)
@@ -270,6 +277,13 @@ def _add_buckets(
     lone = {size: k for k, size in enumerate(sizes.tolist()) if (sizes == size).sum() == 1}
     by_size = np.array([lone.get(size, NONE) for size in calls.size_bytes[rows].tolist()], np.int64)
     bucket = np.where(by_size != NONE, by_size, np.where(by_order, order, NONE))
+    _set_buckets(columns, rows, bucket, numbers)
+
+
+def _set_buckets(
+    columns: Columns, rows: Ints, bucket: Ints, numbers: npt.NDArray[np.int32]
+) -> None:
+    """`bucket`: of each of the rows, or NONE. `numbers`: the module of each bucket."""
     known = bucket != NONE
     columns["module"][rows[known]] = numbers[bucket[known]]
     columns["context"][rows[known]] = _CODE["bucket"]

@@ -28,6 +28,7 @@ from ncclscope.model.process.launch_times import TimedRows
 from ncclscope.model.process.nvtx_call_times import set_call_times
 from ncclscope.model.process.operation_bytes import IN_BYTES, size_bytes
 from ncclscope.model.process.ranges import RANGE_PLANS, ranges_of
+from ncclscope.model.process.send_buffers import send_buffers
 from ncclscope.model.process.unrecorded_works import unrecorded_works_of
 from ncclscope.model.process.works import LAUNCHED, WORK_PLANS, Works, launches_of, works_of
 from ncclscope.model.schema import COPY_ENGINE, NONE, OPERATIONS, RECV, SEND, Columns, empty
@@ -120,7 +121,7 @@ def operations_from(decoded: ProcessEvents, words: Vocabulary) -> ProcessOperati
     if timed is not None:
         durations.explain_sampling(columns, timed, words)
     durations.explain(columns, rows, decoded, words)
-    context = _add_context(decoded, columns, calls, rows, words)
+    context = _add_context(decoded, columns, calls, works, rows, words)
     when, order = durations.first_time(columns), None
     if (when[1:] < when[:-1]).any():
         order = np.argsort(when, kind="stable")
@@ -138,7 +139,12 @@ def operations_from(decoded: ProcessEvents, words: Vocabulary) -> ProcessOperati
 
 
 def _add_context(
-    decoded: ProcessEvents, columns: Columns, calls: Calls, rows: Rows, words: Vocabulary
+    decoded: ProcessEvents,
+    columns: Columns,
+    calls: Calls,
+    works: Works,
+    rows: Rows,
+    words: Vocabulary,
 ) -> ProcessContext | None:
     """Adds the columns of the training context where the process recorded ranges."""
     ranges = ranges_of(decoded)
@@ -149,6 +155,10 @@ def _add_context(
     replay = rows.replay
     began_ns = durations.first_time(columns)
     captured_ns = take(calls.start_ns, rows.call)
+    buckets = read_context(decoded.process.path).buckets
+    send_buffer = None
+    if any(bucket.address for bucket in buckets):
+        send_buffer = rows.of_work(send_buffers(decoded, works.keys))
     own, context = context_of(
         decoded.process,
         ranges,
@@ -160,8 +170,9 @@ def _add_context(
             thread=columns["thread"],
             size_bytes=columns["size_bytes"],
             is_all_reduce=words.among("function", ("AllReduce",), columns["function"]),
+            send_buffer=send_buffer,
         ),
-        read_context(decoded.process.path).buckets,
+        buckets,
     )
     columns |= own
     return context

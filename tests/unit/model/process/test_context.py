@@ -52,6 +52,27 @@ def test_it_says_how_it_knows(tmp_path: Path) -> None:
     ]
 
 
+def test_buckets_of_ddp_are_known_by_address_whatever_the_order(tmp_path: Path) -> None:
+    """All are of one size, and so is a call of the program's own between them."""
+    modules = {0x7000: "layers.2", 0x8000: "layers.1", 0x9000: "layers.0", 0xA000: None}
+    program = Program(0, 1)
+    listed = [
+        {"bytes": 4096, "parameters": [f"module.{module}.weight"], "address": address}
+        for address, module in modules.items()
+        if module
+    ]
+    program.context.append({"what": "buckets", "buckets": listed})
+    orders = ((0x7000, 0x8000, 0x9000), (0xA000, 0x9000, 0x7000, 0x8000), (0x8000, 0xA000, 0x9000))
+    for step, order in enumerate(orders):
+        with program.range("autograd.backward", layout.RANGE_ENGINE):
+            for address in order:
+                truth = PlantedCall(step, "backward", modules[address])
+                program.call("AllReduce", 1024, truth, AUTOGRAD, send_buffer=address)
+        with program.range("Optimizer.step#SGD.step"):
+            program.wait(MS)
+    assert _single(tmp_path, program) == program.truth
+
+
 def test_steps_have_times_of_their_phases(tmp_path: Path) -> None:
     write_fsdp2(tmp_path, data_ns=7 * MS)
     rows = ncclscope.open(tmp_path).sql(
