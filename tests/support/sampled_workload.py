@@ -14,8 +14,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ncclscope.capture.metadata import by_kind, read_meta_file
-from ncclscope.capture.segment import Damage
 from ncclscope.native import simulated_nccl_path
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -228,6 +226,9 @@ def delete_metadata(come_back: int) -> None:
 
 
 def _kinds_in(path: Path) -> list[str]:
+    from ncclscope.capture.metadata import by_kind, read_meta_file  # numpy: only where needed
+    from ncclscope.capture.segment import Damage
+
     _, slots = read_meta_file(path, Damage())
     return [kind for kind in ("GraphReplays", "GraphCall") if len(by_kind(slots).of(kind))]
 
