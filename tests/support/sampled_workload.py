@@ -14,9 +14,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ncclscope.capture.control import request
-from ncclscope.capture.metadata import by_kind, read_meta_file
-from ncclscope.capture.segment import Damage
 from ncclscope.native import simulated_nccl_path
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -229,6 +226,9 @@ def delete_metadata(come_back: int) -> None:
 
 
 def _kinds_in(path: Path) -> list[str]:
+    from ncclscope.capture.metadata import by_kind, read_meta_file  # numpy: only where needed
+    from ncclscope.capture.segment import Damage
+
     _, slots = read_meta_file(path, Damage())
     return [kind for kind in ("GraphReplays", "GraphCall") if len(by_kind(slots).of(kind))]
 
@@ -251,6 +251,10 @@ def _change_mode(mode: str, changes: int) -> None:
     """Once all ranks have come here, the first one asks all for the mode; each waits for its own
     recorder.
     """
+    from ncclscope.capture.control import request
+    from ncclscope.capture.metadata import by_kind, read_meta_file
+    from ncclscope.capture.segment import Damage
+
     capture = Path(os.environ["NCCLSCOPE_DIR"])
     (capture / f"{changes}.{RANK}.here").touch()
     while len(list(capture.glob(f"{changes}.*.here"))) < WORLD:
