@@ -217,12 +217,20 @@ def delete_metadata(come_back: int) -> None:
     """Deletes this process's metadata once the recorder has written of graphs; with 1 it waits until
     the recorder has begun it anew.
     """
-    (path,) = Path(os.environ["NCCLSCOPE_DIR"]).glob(f"*.{os.getpid()}.*/meta")
+    path = _own_metadata()
     while not {"GraphReplays", "GraphCall"} <= set(_kinds_in(path)):
         time.sleep(0.05)
     path.unlink()
     while come_back and not path.exists():
         time.sleep(0.05)
+
+
+def _own_metadata() -> Path:
+    """This process's metadata, once the recorder's thread has made it."""
+    while True:
+        for path in Path(os.environ["NCCLSCOPE_DIR"]).glob(f"*.{os.getpid()}.*/meta"):
+            return path
+        time.sleep(0.01)
 
 
 def _kinds_in(path: Path) -> list[str]:
@@ -261,7 +269,7 @@ def _change_mode(mode: str, changes: int) -> None:
         time.sleep(0.01)
     if RANK == 0:
         request(capture, f"mode {mode}")
-    (path,) = capture.glob(f"*.{os.getpid()}.*/meta")
+    path = _own_metadata()
     while len(by_kind(read_meta_file(path, Damage())[1]).of("Zoom")) < changes:
         time.sleep(0.01)
 
