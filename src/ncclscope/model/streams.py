@@ -39,6 +39,8 @@ BY_SEQUENCE = -2
 # Columns that give an operation's stream and its number in it.
 NEEDED = ("communicator", "call_order", "form", "replay", "inferred", "function", "sequence",
           "rank", "peer")  # fmt: skip
+# Columns that say who waits for whom in an operation.
+MEETS_NEEDED = ("source", "symmetric", "form", "algorithm", "start_ns", "end_ns", "function")
 _SOUND_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-event")]
 _STARTED_SOURCES = [
     SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-event", "gpu-early")

@@ -18,7 +18,7 @@ from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.arrays.types import Floats, Ints
 from ncclscope.model.schema import NONE
-from ncclscope.model.streams import meets_of, rules_of
+from ncclscope.model.streams import MEETS_NEEDED, meets_of, rules_of
 from ncclscope.nccl.functions import EVERYBODY
 
 _GOOD_ERROR_NS = 50_000  # clocks that agree so well stay as they are
@@ -68,10 +68,10 @@ def with_agreeing_ends(run: Run, kernels: Kernels) -> Kernels:
 def _ends(run: Run, kernels: Kernels, node: Ints, origin: int) -> _Ends | None:
     """Ends by meeting and node; None where no collective joins nodes whose clocks are doubtful."""
     words = run.model.words
-    columns = {name: values[kernels.row] for name, values in run.operations.items()}
-    exact = meets_of(columns, rules_of(words["function"], words["algorithm"])) == EVERYBODY
-    exact &= (kernels.meeting != NONE) & (kernels.error_ns > _GOOD_ERROR_NS)
-    rows = np.flatnonzero(exact)
+    rows = np.flatnonzero((kernels.meeting != NONE) & (kernels.error_ns > _GOOD_ERROR_NS))
+    columns = {name: run.operations[name][kernels.row[rows]] for name in MEETS_NEEDED}
+    meets = meets_of(columns, rules_of(words["function"], words["algorithm"]))
+    rows = rows[meets == EVERYBODY]
     if len(rows) > _MOST_ENDS:
         every = -(-len(rows) // _MOST_ENDS)
         rows = rows[kernels.meeting[rows] % every == 0]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.analysis.waiting.arrivals import Arrivals
+from ncclscope.analysis.waiting.arrivals import START, Arrivals
 from ncclscope.analysis.waiting.dependencies import Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.usual_lengths import UsualLengths
@@ -62,6 +62,8 @@ def charge_waits(
     below_error = int(wait[early[~certain]].sum())
     total = int(wait.sum())
     early = early[certain].astype(np.int32)
+    # Waits that end together walk the same way back: one after the other, they find it in cache.
+    early = early[np.argsort(arrivals.events_ns[arrivals.last[early], START], kind="stable")]
     late, waits = arrivals.last[early], wait[early]
     early_rank, late_rank = kernels.rank[early], kernels.rank[late]
     events = 3 * len(kernels)
