@@ -14,7 +14,7 @@ help:  ## show this list
 demo: $(VENV)/package  ## install, record a simulated job through the real plugin, show the report
 	$(BIN)/ncclscope demo
 
-quick: $(VENV)/installed  ## the tests that take little time: no browser, sanitizers or Prometheus
+quick: $(VENV)/installed  ## unit tests that take little time, and one test of each area
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 test: $(VENV)/installed packages  ## install what the tests need and run all of them (no GPU)

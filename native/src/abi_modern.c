@@ -96,13 +96,15 @@ static SLOW_PATH nccl_result state_slow(u64 handle, unsigned state,
 #define FIRST_WITH_SILENT_BROADCASTS 6  // interface of NCCL 2.29.2
 
 bool abi_modern_choose_call(union slot *entry, const struct nccl_descr *d, u64 type, int version) {
-    bool silent = version >= FIRST_WITH_SILENT_BROADCASTS && type == NCCL_COLL_API &&
-                  d->collApi.func && strcmp(d->collApi.func, "Broadcast") == 0;
+    bool silent_broadcast = version >= FIRST_WITH_SILENT_BROADCASTS && type == NCCL_COLL_API &&
+                            d->collApi.func && strcmp(d->collApi.func, "Broadcast") == 0;
+    u64 group = address(d->parentObj);
     // Of sizes that are counted together, the entry's stands for all.
     bool is_small = sampling_is_small(entry->tally.count, d->collApi.datatype);
-    bool chosen = sampling_choose_call(entry, silent ? 0 : address(d->parentObj), is_small);
-    if (chosen && silent && timing_by_events())
-        event_note_group(address(d->parentObj), address(d->collApi.stream));
+    bool chosen = sampling_choose_call(entry, silent_broadcast ? 0 : group, is_small);
+    if (!chosen || !timing_by_events()) return chosen;
+    if (silent_broadcast || (type == NCCL_COLL_API && group && sampling_is_silent(entry, group)))
+        event_note_group(group, address(d->collApi.stream));
     return chosen;
 }
 

@@ -77,8 +77,8 @@ MODERN struct tally_key key_of_call(const struct nccl_descr *d, u64 type, u32 co
                      captured ? TALLY_CAPTURED : 0, count);
 }
 
-// Whether sampling chooses a call. NCCL reports no launch of a lone Broadcast from 2.29.2 on: its
-// group is timed instead.
+// Whether sampling chooses a call. Where NCCL reports no launch, its group is timed instead: of a
+// lone Broadcast from 2.29.2 on, and of what sampling_is_silent finds.
 COLD bool abi_modern_choose_call(union slot *entry, const struct nccl_descr *d, u64 type,
                                  int version);
 
@@ -102,16 +102,30 @@ MODERN unsigned slots_of_call(const struct writer *writer, const struct nccl_des
 // ---- profile mode: launches without slots ----
 // Nobody reads the slot of a launch that is neither timed nor captured, nor those of its works,
 // which are counted in the callback: such an event gets the handle NULL, for which NCCL makes no
-// further callback. A work follows its launch, which comes before it on the same thread, so that a
-// change of the mode does not part them.
-MODERN bool drops_works(void) {
-    return __atomic_load_n(&callback_state.drops_works, __ATOMIC_RELAXED);
+// further callback. That is decided when a group starts: its calls and launches follow it, and
+// works their launch, so that a change of the mode does not part them. A communicator that does not
+// block launches from another thread, which does not know: there every launch has its slot, and the
+// drain asks its group (drain.c).
+MODERN bool drops_works(const struct writer *writer) {
+    return writer->group_bits & GROUP_DROPS_WORKS;
+}
+MODERN bool is_of_thread(const struct writer *writer, const void *handle) {
+    return !((address(handle) ^ writer->next_handle) >> INDEX_BITS);
 }
 #define WORK_EVENTS (NCCL_GROUP | NCCL_COLL | NCCL_P2P)
-MODERN bool has_no_slot(struct writer *writer, u64 type, int version) {
+MODERN bool has_no_slot(struct writer *writer, const struct nccl_descr *d, u64 type, int version) {
     if (!HAS_CALLS(version)) return false;
-    if (type == NCCL_KERNEL_LAUNCH) writer->works_dropped = drops_works();
+    if (type == NCCL_KERNEL_LAUNCH) {
+        writer->works_dropped = drops_works(writer) && is_of_thread(writer, d->parentObj);
+    }
     return (type & (WORK_EVENTS | NCCL_KERNEL_LAUNCH)) && writer->works_dropped;
+}
+
+MODERN void begin_group(struct writer *writer, u64 type) {
+    if (type == NCCL_GROUP_API) writer->group_bits = callback_state_group_bits();
+}
+MODERN void store_group_bits(const struct event *event, const struct writer *writer, u64 type) {
+    if (type == NCCL_GROUP_API) event->slot->group_api.bits = writer->group_bits;
 }
 
 // Nor does anybody ask when a call that is not timed ended: whether a thread is inside of NCCL is
@@ -213,6 +227,12 @@ MODERN unsigned fill_p2p_api(const struct event *event, const struct nccl_descr 
     slot->comm = (u16)event->comm;
     slot->root = 0;
     return event_rank_flag(event, d->rank) | (d->p2pApi.graphCaptured ? FLAG_GRAPH : 0);
+}
+
+// Whether a GroupApi is timed itself, as if it had no launch (event_note_group).
+MODERN bool group_is_timed(u64 group) {
+    u64 head;
+    return event_find(group, &head) && (head_states(head) & STATE_NOTED);
 }
 
 // A launch that sampling chose, or that is captured.
@@ -346,18 +366,23 @@ MODERN nccl_result start_slow(void *context, void **handle, const struct nccl_de
         union slot *entry = tally_call(writer, key_of_call(d, type, event.comm, names));
         bool chosen = (type & CALL_EVENTS) && entry && sampling_may_choose(entry) &&
                       abi_modern_choose_call(entry, d, type, version);
-        ends_at_once = (type & CALL_EVENTS) && !chosen && drops_works();
+        ends_at_once = (type & CALL_EVENTS) && !chosen && writer && drops_works(writer);
         if (writer) slots = slots_of_call(writer, d, type, event.comm, version);
     }
     if (is_known(version, type, NCCL_KERNEL_LAUNCH) && sampling_chose_group(d->parentObj)) {
-        start_chosen_launch(&event, writer, handle, d);
-        return 0;
+        sampling_note_launch(address(d->parentObj), writer && is_of_thread(writer, d->parentObj));
+        if (!group_is_timed(address(d->parentObj))) {
+            start_chosen_launch(&event, writer, handle, d);
+            return 0;
+        }
     }
-    if (writer && has_no_slot(writer, type, version)) {
+    if (writer && has_no_slot(writer, d, type, version)) {
         *handle = NULL;
         return 0;
     }
+    if (writer) begin_group(writer, type);
     if (!event_begin(&event, writer, handle, d->parentObj, slots, type)) return 0;
+    store_group_bits(&event, writer, type);
     fill_and_commit(&event, context, d, type, names, version, slots);
     if (ends_at_once) close_call(&event, handle);
     return 0;
@@ -373,7 +398,7 @@ MODERN nccl_result start_fast_event(void *context, void **handle, const struct n
         UNLIKELY(type == NCCL_PROXY_STEP && *handle) ||
         UNLIKELY(type == NCCL_KERNEL_LAUNCH && sampling_chose_group(d->parentObj)))
         return slow(context, handle, d);
-    bool dropped = has_no_slot(writer, type, version);
+    bool dropped = has_no_slot(writer, d, type, version);
     if (dropped && !counted) {
         *handle = NULL;
         return 0;
@@ -400,7 +425,7 @@ MODERN nccl_result start_fast_event(void *context, void **handle, const struct n
         if (type & CALL_EVENTS) {
             bool chosen = UNLIKELY(sampling_may_choose(entry)) &&
                           abi_modern_choose_call(entry, d, type, version);
-            ends_at_once = !chosen && drops_works();
+            ends_at_once = !chosen && drops_works(writer);
         }
     }
     if (dropped) {
@@ -408,7 +433,9 @@ MODERN nccl_result start_fast_event(void *context, void **handle, const struct n
         return 0;
     }
     if (type == NCCL_GROUP_API) tally_prefetch_recent(writer);
+    begin_group(writer, type);
     struct event event = event_take(writer, (u32)comm, handle, d->parentObj, slots, type);
+    store_group_bits(&event, writer, type);
     fill_and_commit(&event, context, d, type, names, version, slots);
     if (ends_at_once) close_call(&event, handle);
     return 0;

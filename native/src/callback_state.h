@@ -18,6 +18,11 @@
 // What HOT functions leave to others: out of line, but optimized for speed.
 #define SLOW_PATH __attribute__((noinline))
 
+// What becomes of a group's calls and launches (timing_policy.h). A group keeps what it read at its
+// start, so that a change of the mode does not part a call and its launch.
+#define GROUP_DROPS_WORKS 1u  // launches that are not timed get no slots, nor do their works
+#define GROUP_IS_WRITTEN 2u   // slots go to disk
+
 // What becomes of ranges (range.h).
 enum { RANGES_OFF, RANGES_REMEMBERED, RANGES_RECORDED };
 
@@ -33,13 +38,20 @@ struct callback_state {
     bool chained;            // another profiler gets stops and states, too (chain.h)
     bool recording;          // false before the first init, in fork children and when disabled
     u8 ranges;               // RANGES_…
-    bool drops_works;        // works of launches that are not timed get no slots (timing_policy.h)
+    u8 group_bits;           // GROUP_…, of groups that start now
 };
 extern HIDDEN struct callback_state callback_state;
 
 // Where this is false there may be no arena, or it is another process's: callbacks touch nothing.
 static inline bool callback_state_is_recording(void) {
     return __atomic_load_n(&callback_state.recording, __ATOMIC_RELAXED);
+}
+
+static inline u8 callback_state_group_bits(void) {
+    return __atomic_load_n(&callback_state.group_bits, __ATOMIC_RELAXED);
+}
+static inline bool callback_state_drops_works(void) {
+    return callback_state_group_bits() & GROUP_DROPS_WORKS;
 }
 
 // At init: decides whether callbacks may take the fast path. They may if the clock is a counter, no

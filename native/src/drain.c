@@ -28,6 +28,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "group_writing.h"
 #include "sink.h"
 #include "tracker.h"
 #include "training_steps.h"
@@ -36,7 +37,8 @@
 struct open_slot {
     u32 stream, chunk;
     u64 index, head, since;
-    bool written;  // to disk, in this state
+    bool written;   // to disk, in this state
+    bool of_group;  // goes where its group went
 };
 static struct open_slot *open_slots;
 static size_t open_count, open_room;
@@ -63,6 +65,7 @@ static union slot *slot_of(u32 chunk, u64 index) {
 
 static void remember_open(const struct stream *stream, u32 chunk, u64 index, u64 head, u64 now,
                           bool written) {
+    bool of_group = group_writing_follows_group(stream, head_kind(head));
     if (open_count == open_room) {
         size_t room = open_room ? open_room * 2 : 1024;
         void *grown = realloc(open_slots, room * sizeof *open_slots);
@@ -74,7 +77,7 @@ static void remember_open(const struct stream *stream, u32 chunk, u64 index, u64
         open_room = room;
     }
     open_slots[open_count++] =
-        (struct open_slot){(u32)(stream - streams), chunk, index, head, now, written};
+        (struct open_slot){(u32)(stream - streams), chunk, index, head, now, written, of_group};
     open_in_chunk[chunk]++;
 }
 
@@ -131,7 +134,8 @@ static u64 revisit(const struct drain_pass *pass) {
         bool closed = !head_is_open(head);
         bool changed = head != open->head || head_kind(head) == KIND_state;
         if (closed && open->head != head) notify_tracker(stream, slot, head, open->index, false);
-        if (!open->written && pass->use == TO_DISK) {  // visited before slots went to disk
+        // Visited before slots went to disk.
+        if (!open->written && !open->of_group && pass->use == TO_DISK) {
             write_now(stream, slot, head, open->index);
             open->written = true;
             open->head = head;
@@ -159,6 +163,7 @@ static void adopt(struct stream *stream) {
     stream->oldest_number = stream->first_index >> CHUNK_SLOTS_LOG2;
     stream->visited.index = stream->written.index = stream->first_index + 1;
     stream->idle_passes = 0;
+    group_writing_forget(stream);
     // Thread ids are reused, but never shared: whoever had this one before has exited.
     if (stream->tid == 0) return;  // the system did not say
     for (u32 number = 0; number < __atomic_load_n(&streams_used, __ATOMIC_RELAXED); number++)
@@ -180,7 +185,6 @@ static union slot *slot_at(struct cursor *cursor) {
 
 static u64 visit_slots(struct stream *stream, const struct drain_pass *pass) {
     u64 visited = 0;
-    bool write = pass->use == TO_DISK;
     union slot *slot;
     while ((slot = slot_at(&stream->visited)) != NULL) {
         u64 index = stream->visited.index;
@@ -194,14 +198,19 @@ static u64 visit_slots(struct stream *stream, const struct drain_pass *pass) {
             stream->visited.index++;
             continue;
         }
-        if (head_is_open(head) && !final) {
+        bool is_open = head_is_open(head) && !final;
+        if (is_open) {
             // A range may stay open for as long as the job runs: nothing waits for it.
             bool old = pass->everything || head_kind(head) == KIND_range ||
                        (i64)(pass->now - slot->group.t0) >
                            (i64)pass->patience;  // negative: begun since the pass
             if (!old) break;
-            remember_open(stream, stream->visited.chunk - 1, index, head, pass->now, write);
         }
+        bool write = group_writing_decide(stream, slot, head, handle_of(stream, index),
+                                          pass->use == TO_DISK) &&
+                     sink_is_open();
+        if (is_open)
+            remember_open(stream, stream->visited.chunk - 1, index, head, pass->now, write);
         notify_tracker(stream, slot, head, index, true);
         if (write) {
             sink_continue(stream, index);

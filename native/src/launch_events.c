@@ -200,7 +200,7 @@ static void read_some(struct pool *pool, u32 most, u32 most_not_ready, bool give
 // Where single launches go on record, how soon a launch was seen to be over bounds its place on the
 // host's clock: everything is read as soon as possible. In profile mode only its duration counts.
 static bool is_time_to_read(struct pool *pool) {
-    if (!__atomic_load_n(&callback_state.drops_works, __ATOMIC_RELAXED)) return true;
+    if (!callback_state_drops_works()) return true;
     u64 unread = __atomic_load_n(&pool->newest_order, __ATOMIC_RELAXED) -
                  __atomic_load_n(&pool->read_order, __ATOMIC_RELAXED);
     bool due = __atomic_exchange_n(&pool->read_due, 0, __ATOMIC_RELAXED);

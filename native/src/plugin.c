@@ -120,7 +120,7 @@ static void start(int version, const void *nccl_address) {
     }
     cuda_driver_find(nccl_address);
     timing_policy_choose(version);
-    timing_policy_settle_works();
+    timing_policy_settle_groups();
     clock_choose();
     struct clock_pair before = clock_sample();
     u64 nonce = random_nonce();

@@ -16,17 +16,20 @@
 static enum mode first_mode;
 static u64 until_ns, until_calls;  // 0: no end
 
+// Groups that start from here on are of the new mode; what is written of a group follows its start.
+// The slot's time is the one after which, or before which, every group is written.
 static void change(enum mode mode, u32 events) {
     union slot slot = {0};
-    slot.zoom.t0 = clock_ticks();
+    u64 before = clock_ticks();
+    config.mode = mode;
+    event_filter_set_events(events);
+    timing_policy_settle_groups();
     slot.zoom.events = events;
     slot.zoom.mode = (u8)mode;
     slot.zoom.gpu_timing = (u8)timing_policy.in_force;
     slot.zoom.writes = mode != MODE_PROFILE || config.ring_bytes != 0;
+    slot.zoom.t0 = slot.zoom.writes ? clock_ticks() : before;
     meta_append(KIND_zoom, &slot);
-    config.mode = mode;
-    event_filter_set_events(events);
-    timing_policy_settle_works();
 }
 
 static void reset(void) {

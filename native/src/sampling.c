@@ -7,6 +7,7 @@
 #include "timing_policy.h"
 
 _Alignas(64) u64 sampling_groups[GROUPS_CHOSEN];
+u64 sampling_launched[GROUPS_CHOSEN];
 
 static u64 mixed(u64 value) {  // splitmix64
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9u;
@@ -48,7 +49,7 @@ bool sampling_choose_call(union slot *entry, u64 group, bool is_small) {
     u64 calls = entry->tally.calls, count = entry->tally.count;
     // Of captured calls all are looked at: their launches say which graph they are in.
     bool captured = entry->tally.bits & TALLY_CAPTURED;
-    bool in_profile_mode = __atomic_load_n(&callback_state.drops_works, __ATOMIC_RELAXED);
+    bool in_profile_mode = callback_state_drops_works();
     bool sparse = in_profile_mode && is_small;
     u16 comm = entry->tally.comm;
     u64 id = comm < NO_COMM ? comm_ids[comm] : 0;
@@ -57,6 +58,34 @@ bool sampling_choose_call(union slot *entry, u64 group, bool is_small) {
     if (in_profile_mode) SLOT_STORE(entry->tally.next_sampled_sparse, next);
     else SLOT_STORE(entry->tally.next_sampled, next);
     if (chosen && timing_by_events() && group)
-        __atomic_store_n(sampling_place(group), group, __ATOMIC_RELAXED);
+        __atomic_store_n(&sampling_groups[sampling_place(group)], group, __ATOMIC_RELAXED);
     return chosen;
+}
+
+// ---- keys whose launches NCCL does not report ----
+// In an entry's chosen_group: the top bit, which every handle has, is 0 where the key is silent.
+#define HANDLE_TOP (1ull << 63)
+
+// A communicator that does not block launches from another thread, after its group has ended: what
+// is timed around a group would be nothing.
+static bool launches_elsewhere;
+
+void sampling_note_launch(u64 group, bool of_this_thread) {
+    __atomic_store_n(&sampling_launched[sampling_place(group)], group, __ATOMIC_RELAXED);
+    if (!of_this_thread) __atomic_store_n(&launches_elsewhere, true, __ATOMIC_RELAXED);
+}
+
+bool sampling_is_silent(union slot *entry, u64 group) {
+    u64 last = __atomic_load_n(&entry->tally.chosen_group, __ATOMIC_RELAXED);
+    bool silent = last && !(last & HANDLE_TOP);
+    u64 before = last | HANDLE_TOP;
+    unsigned place = sampling_place(before);
+    bool is_kept = __atomic_load_n(&sampling_groups[place], __ATOMIC_RELAXED) == before;
+    if (last && before != group && is_kept)
+        silent = __atomic_load_n(&sampling_launched[place], __ATOMIC_RELAXED) != before;
+    // A call without data has no launch and takes no time.
+    if (entry->tally.count == 0 || __atomic_load_n(&launches_elsewhere, __ATOMIC_RELAXED))
+        silent = false;
+    SLOT_STORE(entry->tally.chosen_group, silent ? group & ~HANDLE_TOP : group);
+    return silent;
 }

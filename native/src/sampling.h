@@ -33,9 +33,10 @@
 // their handles. A later one takes the place of an earlier one.
 extern HIDDEN u64 sampling_groups[GROUPS_CHOSEN];
 
-static inline u64 *sampling_place(u64 group) {
-    return &sampling_groups[(group ^ group >> 7) % GROUPS_CHOSEN];
-}
+// Of these, the ones of which NCCL has reported a launch.
+extern HIDDEN u64 sampling_launched[GROUPS_CHOSEN];
+
+static inline unsigned sampling_place(u64 group) { return (group ^ group >> 7) % GROUPS_CHOSEN; }
 
 // Whether a message is small; `datatype` as NCCL names it.
 bool sampling_is_small(u64 count, const char *datatype);
@@ -45,7 +46,7 @@ u64 sampling_next(u64 comm_id, u64 count, u64 calls, bool sparse);
 // In the callback of every call: whether it may be chosen. The entry keeps the number of the next
 // call that is, for profile mode and for the others; the one that is not in use falls behind.
 static inline bool sampling_may_choose(const union slot *entry) {
-    bool sparse = __atomic_load_n(&callback_state.drops_works, __ATOMIC_RELAXED);
+    bool sparse = callback_state_drops_works();
     return entry->tally.calls >=
            (sparse ? entry->tally.next_sampled_sparse : entry->tally.next_sampled);
 }
@@ -55,7 +56,18 @@ COLD bool sampling_choose_call(union slot *entry, u64 group, bool is_small);
 // In the callback of every launch.
 static inline bool sampling_chose_group(const void *group_api) {
     u64 group = (u64)(uintptr_t)group_api;
-    return group && __atomic_load_n(sampling_place(group), __ATOMIC_RELAXED) == group;
+    return group &&
+           __atomic_load_n(&sampling_groups[sampling_place(group)], __ATOMIC_RELAXED) == group;
 }
+
+// ---- keys whose launches NCCL does not report ----
+// NCCL 2.28 to 2.30 reports calls of symmetric kernels and of copy engines, and no launch: there
+// the group is timed instead. Nothing says so beforehand, so a key is taken for such a one when the
+// group of its last chosen call has ended without a launch, until one of its groups has one.
+//
+// In the callback of a chosen call of a collective: whether its key is such a one.
+COLD bool sampling_is_silent(union slot *entry, u64 group);
+// In the callback of a launch of a chosen group.
+COLD void sampling_note_launch(u64 group, bool of_this_thread);
 
 #endif

@@ -60,6 +60,13 @@ struct stream {
     bool adopted;                   // the helper has begun to drain it
     bool owner_exited;
     u32 idle_passes;
+    u64 group;              // handle of the newest GroupApi; 0: there was none
+    enum follows {          // what decides whether a slot goes to disk:
+        FOLLOWS_MODE,       // the present mode
+        FOLLOWS_UNWRITTEN,  // a group that does not
+        FOLLOWS_WRITTEN,    // a group that does
+    } group_follows,
+        launch_follows;  // of that group; of the newest call or launch, and its works
 };
 
 extern HIDDEN struct stream streams[MAX_STREAMS];

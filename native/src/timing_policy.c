@@ -88,13 +88,15 @@ void timing_policy_choose(int version) {
     config.events = config.first_events = timing_policy_events(config.events);
 }
 
-void timing_policy_settle_works(void) {
+void timing_policy_settle_groups(void) {
     const u32 below_works =
         NCCL_KERNEL_CH | NCCL_KERNEL_PHASE | NCCL_PROXY_OP | NCCL_PROXY_STEP | NCCL_NET_PLUGIN;
     u32 events = __atomic_load_n(&config.events, __ATOMIC_RELAXED);
     bool drops = timing_policy.by_events && config.mode == MODE_PROFILE && !config.ring_bytes &&
                  !config.chain[0] && !(events & below_works);
-    __atomic_store_n(&callback_state.drops_works, drops, __ATOMIC_RELAXED);
+    bool written = config.mode != MODE_PROFILE && !config.ring_bytes;
+    u8 bits = (drops ? GROUP_DROPS_WORKS : 0) | (written ? GROUP_IS_WRITTEN : 0);
+    __atomic_store_n(&callback_state.group_bits, bits, __ATOMIC_RELAXED);
 }
 
 bool timing_policy_switch(enum gpu_timing timing) {

@@ -26,10 +26,11 @@ u32 timing_policy_events(u32 events);
 // always on or always off are left as they are.
 u32 timing_policy_events_of_mode(enum mode mode);
 
-// At the first init, and by the helper when the mode changes: whether callbacks keep slots of
-// launches that are not timed, and of their works. Profile mode without a ring writes none of them,
-// and without KernelCh and network events nothing else belongs to a work.
-void timing_policy_settle_works(void);
+// At the first init, and by the helper when the mode has changed: whether groups that start from
+// now on go to disk, and whether they keep slots of launches that are not timed, and of their
+// works. Profile mode without a ring writes none of them, and without KernelCh and network events
+// nothing else belongs to a work.
+void timing_policy_settle_groups(void);
 
 // Launches are chosen and timed by CUDA events.
 static inline bool timing_by_events(void) {

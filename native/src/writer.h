@@ -26,6 +26,7 @@ struct writer {
     u8 recent_next;                              // where in recent_entries the next one goes
     bool low_priority_closed;  // memory is short: this chunk is not for steps, ctrl, net and ranges
     bool works_dropped;       // the newest launch has no slot, so its works get none (abi_modern.h)
+    u8 group_bits;            // GROUP_… of the newest group (callback_state.h)
     struct range_nest *nest;  // the thread's open ranges (range.c); NULL: it never had any
 };
 _Static_assert(sizeof(struct writer) <= 64, "a line");

@@ -51,7 +51,8 @@ static void place_message(const struct comm *comm, struct work *work, int (*befo
 static bool goes_unreported(const struct comm *comm, const struct work *work) {
     if (work_is_message(work)) return false;
     bool gathers_instead = work->spec.function == BROADCAST && settings()->version >= 22902;
-    return comm->ranks == 1 || gathers_instead;
+    bool hidden = settings()->symmetric && settings()->version < 23100;
+    return comm->ranks == 1 || gathers_instead || hidden;
 }
 
 static _Thread_local int holds_next;

@@ -85,6 +85,7 @@ void report_launch_stop(void *launch) { stop(launch); }
 static void *start_collective(const struct plan *plan, struct work *work, void *group) {
     const struct transfer_spec *spec = &work->spec;
     bool in_bytes = spec->function == ALL_GATHER || spec->function == BROADCAST;
+    bool symmetric = settings()->symmetric;
     bool knows_comm = settings()->version < 22700;  // later ones do not fill it in for old plugins
     return start(plan->comm,
                  (struct host_event){
@@ -105,9 +106,10 @@ static void *start_collective(const struct plan *plan, struct work *work, void *
                      .op = (uint32_t)spec->op,
                      .channels = work->tuning.shown_channels,
                      .warps = work->tuning.warps,
-                     .algo = work->tuning.algo,
-                     .proto = work->tuning.proto,
-                     .variant = ""});
+                     .algo = symmetric ? "RSxLD_AGxST" : work->tuning.algo,
+                     .proto = symmetric ? "" : work->tuning.proto,
+                     .variant = symmetric ? "AllReduce_RSxLD_AGxST" : "",
+                     .symmetric = symmetric});
 }
 
 static void *start_message(const struct plan *plan, struct work *work, void *group) {

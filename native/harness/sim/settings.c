@@ -151,6 +151,8 @@ static void read_all(void) {
     number_from("NCCLSCOPE_SIM_DEVICES", &devices);
     number_from("NCCLSCOPE_SIM_MEMORY", &memory);
     number_from("NCCL_MAX_NCHANNELS", &channels);
+    const char *symmetric = getenv("NCCLSCOPE_SIM_SYMMETRIC");
+    chosen.symmetric = symmetric && strcmp(symmetric, "1") == 0;
     chosen.devices = devices < 0 ? 0 : (int)devices;
     chosen.memory_bytes = (size_t)memory;
     chosen.max_channels = channels < 1 ? 1 : channels > 64 ? 64 : (int)channels;

@@ -20,6 +20,7 @@ struct settings {
     const char *problem;     // with the settings; NULL where there is none
 
     int devices, max_channels;
+    bool symmetric;  // collectives are those of symmetric memory
     size_t memory_bytes;
     int ranks_per_host;  // 0: all ranks share a host
     double latency_ns, bytes_per_ns;

@@ -9,7 +9,8 @@
 struct work {
     struct transfer_spec spec;
     int mask;         // as it was at the call
-    bool unreported;  // a Broadcast of 2.29 and later below the API; anything on one rank
+    bool unreported;  // below the API: a Broadcast of 2.29 and later, symmetric memory up to 2.30,
+                      // one rank
     void *api;        // handle of CollApi or P2pApi
     struct tuning tuning;
     int round, order;  // of a message: its round, and how many went to the same peer before

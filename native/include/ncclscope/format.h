@@ -209,9 +209,10 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
 #define NET_FIELDS(F, A)                                                                \
     SPAN_FIELDS(F, A) F(u32, id) F(i32, rank) F(u64, wr_id) F(u64, length) F(u16, comm) \
     F(u8, opcode) F(u8, device) F(u32, qp_or_fd)
+// bits and sample are the recorder's.
 #define GROUP_API_FIELDS(F, A)                                                             \
     SPAN_FIELDS(F, A) F(u64, t_start_done) F(u64, t_end_begins) F(i32, depth) F(u16, comm) \
-    F(u16, spare) F(u32, sample) A(u8, spare2, 4)
+    F(u16, bits) F(u32, sample) A(u8, spare, 4)
 #define CALL_FIELDS(F, A)                                                               \
     SPAN_FIELDS(F, A) F(u64, count) F(u64, stream) F(u64, tag) F(u8, func) F(u8, dtype) \
     F(u16, comm) F(i32, root)
@@ -304,7 +305,7 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
 #define TALLY_FIELDS(F, A)                                                              \
     F(u64, count) F(u64, calls) F(u64, count_sum) F(u16, comm) F(u8, level) F(u8, func) \
     F(u8, dtype) F(u8, algo) F(u8, proto) F(u8, bits) F(u64, next_sampled) \
-    F(u64, next_sampled_sparse) A(u8, spare, 8)
+    F(u64, next_sampled_sparse) F(u64, chosen_group)
 // What is known about the time of a key's operations; follows its Tally slot in the tally file.
 // Buckets: TIME_BUCKETS_PER_OCTAVE to an octave of ns, the first from 0 to 2^TIME_FIRST_OCTAVE.
 // event_*: from CUDA events around launches, excess included; event_grouped of these operations

@@ -19,11 +19,13 @@ ADDED_FIELDS = {
     "LiveOp.peer": 1,
     "Group.send_buff": 3,
     "Group.recv_buff": 3,
+    "GroupApi.bits": 4,
     "GroupApi.sample": 4,
     "KernelLaunch.sample": 4,
     "KernelLaunch.capture": 4,
     "Tally.next_sampled": 4,
     "Tally.next_sampled_sparse": 4,
+    "Tally.chosen_group": 4,
     "Zoom.gpu_timing": 4,
     "GraphReplays.at_least": 4,
 }

@@ -57,6 +57,34 @@ def test_profile_mode_keeps_no_slots_of_launches_that_are_not_timed(tmp_path: Pa
     assert FIRSTS <= made["KernelLaunch"] == made["Coll"] <= FIRSTS + 1
 
 
+@pytest.mark.parametrize("timing", ["sampled", "kernel"])
+def test_a_change_of_the_mode_does_not_part_a_call_and_its_launch(
+    tmp_path: Path, timing: str
+) -> None:
+    """On record are the calls between the changes, and the group that began before the second."""
+    for rank in run_sampled(
+        tmp_path / "c", "mode_changes_in_groups:30", NCCLSCOPE_GPU_TIMING=timing
+    ):
+        of_kind = {
+            kind: rank.slots(kind) for kind in ("GroupApi", "CollApi", "KernelLaunch", "Coll")
+        }
+        checks = {kind: set(slots["check"].tolist()) for kind, slots in of_kind.items()}
+        parents = {
+            kind: {int(parent) & 0xFFFFFFFF for parent in slots["parent"]}
+            for kind, slots in of_kind.items()
+        }
+        assert len(checks["CollApi"]) == 30 + 2
+        assert parents["Coll"] == checks["CollApi"]
+        assert parents["CollApi"] == checks["GroupApi"]
+        assert len(checks["GroupApi"]) == 30 + 1
+        # With KernelCh nobody needs launches in profile mode: NCCL does not report the last one.
+        asked_for = (
+            checks["GroupApi"] if timing == "sampled" else set(sorted(checks["GroupApi"])[:-1])
+        )
+        assert parents["KernelLaunch"] == asked_for
+        assert sums(rank)[0] == 3 * 30 + 4
+
+
 def test_kernel_events_are_not_asked_for(tmp_path: Path) -> None:
     rank, _ = run_sampled(tmp_path / "c", "eager:10")
     mask = int(rank.meta("Comm")["mask"][0])
@@ -109,6 +137,36 @@ def test_a_broadcast_without_a_launch_is_timed_around_its_group(tmp_path: Path) 
     for rank in run_sampled(tmp_path / "c", f"broadcast:{CALLS}", release="2.30"):
         assert sums(rank, layout.LEVEL_CALL)[:2] == (CALLS, 9)
         assert not rank.call_counts(layout.LEVEL_WORK)
+
+
+@pytest.mark.parametrize("release", ["2.28", "2.30"])
+def test_symmetric_kernels_without_launches_are_timed_around_their_groups(
+    tmp_path: Path, release: str
+) -> None:
+    """NCCL reports their calls alone. The first one shows that no launch comes."""
+    for rank in run_sampled(
+        tmp_path / "c", f"eager:{CALLS}", release=release, NCCLSCOPE_SIM_SYMMETRIC="1"
+    ):
+        assert sums(rank, layout.LEVEL_CALL)[:2] == (CALLS, 8)
+        assert launches(rank) == {"sampled": 8, "timed": 8}
+        assert not rank.call_counts(layout.LEVEL_WORK)
+
+
+def test_symmetric_kernels_with_launches_are_timed_as_all_others(tmp_path: Path) -> None:
+    for rank in run_sampled(
+        tmp_path / "c", f"eager:{CALLS}", release="2.32", mode="trace", NCCLSCOPE_SIM_SYMMETRIC="1"
+    ):
+        assert (rank.slots("Coll")["bits"] & layout.COLL_IS_SYMMETRIC).all()
+        timed = launches(rank)["timed"]
+        assert timed == launches(rank)["sampled"] > FIRSTS
+        assert sums(rank) == (CALLS, timed, CALLS - timed, 0)
+
+
+def test_symmetric_kernels_in_graphs_are_counted_by_replay(tmp_path: Path) -> None:
+    """The first captured call shows that no launch comes; the graphs after it have their marker."""
+    for rank in run_sampled(tmp_path / "c", "graphs:5", NCCLSCOPE_SIM_SYMMETRIC="1"):
+        replays = {int(slot["capture"]): int(slot["replays"]) for slot in rank.meta("GraphReplays")}
+        assert sorted(replays.values()) == [5, 6, 7]
 
 
 @pytest.mark.parametrize(
