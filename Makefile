@@ -6,7 +6,7 @@ NATIVE_SOURCES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/tests
 C_FILES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/tests/*.[ch] native/harness/*.[ch] native/harness/sim/*.[ch] native/include/ncclscope/*.h benchmarks/*.c tests/gpu/*.c tests/support/native/*.c)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test exhaustive lint format generate bench wheel docs release gpu clean packages
+.PHONY: help demo quick test exhaustive lint format generate bench wheel docs release chart site gpu clean packages
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -14,7 +14,7 @@ help:  ## show this list
 demo: $(VENV)/package  ## install, record a simulated job through the real plugin, show the report
 	$(BIN)/ncclscope demo
 
-quick: $(VENV)/installed  ## the tests that take little time: no browser, sanitizers or Prometheus
+quick: $(VENV)/installed  ## unit tests that take little time, and one test of each area
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 test: $(VENV)/installed packages  ## install what the tests need and run all of them (no GPU)
@@ -51,6 +51,18 @@ docs: $(VENV)/bin/python  ## build the documentation site into build/site; broke
 release: $(VENV)/bin/python  ## build sdist and wheels, check them, try them in clean environments of each Python here
 	@$(BIN)/python -m pip install -q --group release
 	$(BIN)/python -m tools.release $(RELEASE_OPTIONS)
+
+chart: $(VENV)/bin/python  ## have Helm lint and render the chart, and hold it against Kubernetes' schemas
+	@$(BIN)/python -m pip install -q --group helm
+	$(BIN)/helm lint --strict charts/ncclscope
+	@mkdir -p build
+	$(BIN)/helm template scope charts/ncclscope --set podMonitor.enabled=true > build/chart.yaml
+	$(BIN)/kubernetes-validate --strict build/chart.yaml
+
+site: $(VENV)/bin/python  ## the site of this version, on the local branch gh-pages; SITE_OPTIONS=--push publishes it
+	@$(BIN)/python -m pip install -q --group docs
+	PATH=$(abspath $(BIN)):$$PATH NO_MKDOCS_2_WARNING=1 mike deploy $(SITE_OPTIONS) --update-aliases $(shell sed -n 's/^__version__ = "\([0-9]*\.[0-9]*\).*/\1/p' src/ncclscope/_version.py) latest
+	$(BIN)/mike set-default $(SITE_OPTIONS) latest
 
 gpu: $(VENV)/installed  ## on a machine with an NVIDIA GPU: real NCCL, calls made against calls on record
 	$(BIN)/python -m tests.gpu

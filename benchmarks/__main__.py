@@ -19,6 +19,7 @@ from benchmarks import (
     many_ranks,
     model_speed,
     mutations,
+    older_checkout,
     range_cost,
     reader_faults,
     reader_speed,
@@ -70,6 +71,7 @@ ALL = {
     "server_faults": server_faults,
     "cluster_faults": cluster_faults,
     "sql_engines": sql_engines,  # needs Java
+    "older_checkout": older_checkout,  # needs one
     "slurm": slurm,  # last: it needs root and Slurm
 }
 

@@ -13,7 +13,7 @@ from benchmarks.loads import holds, scratch
 from benchmarks.results import ROOT, publish, table
 from ncclscope.cli import COMMANDS
 
-ROUNDS = 10
+ROUNDS = 20
 BAR_MS = 60
 _SCRIPT = "import sys; from ncclscope.cli import main; sys.exit(main())"
 

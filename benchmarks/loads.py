@@ -58,12 +58,20 @@ def run_load(env: dict[str, str], *options: object) -> str:
     return ran.stdout
 
 
+def callbacks_and_refusals(printed: str) -> tuple[int, int]:
+    """Callbacks that the player says it made, and events whose start the recorder refused."""
+    line = re.search(r"made (\d+) callbacks of interface v\d, (\d+) starts refused", printed)
+    if not line:
+        raise SystemExit(f"the player did not do its work: {printed}")
+    return int(line[1]), int(line[2])
+
+
 def callbacks_made(printed: str) -> int:
     """Callbacks that the player says it made, none of them refused."""
-    found = re.search(r"made (\d+) callbacks of interface v\d, (\d+) starts refused", printed)
-    if not found or int(found[2]):
+    callbacks, refused = callbacks_and_refusals(printed)
+    if refused:
         raise SystemExit(f"the player did not do its work: {printed}")
-    return int(found[1])
+    return callbacks
 
 
 def the_process(capture: Path) -> Process:

@@ -80,17 +80,18 @@ def cost_of(pids: list[int], *words: str | Path) -> Cost:
     cost = Cost(private_mb={"command": 0.0, "worker": 0.0})
     command = [sys.executable, "-m", "ncclscope", *map(str, words)]
     kept = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    ended = threading.Event()  # not `poll`, which would take the exit status from wait4
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=kept) as running:
 
         def watch() -> None:
-            while running.poll() is None:
+            while not ended.wait(0.05):
                 cost.add(Cost(private_mb={"command": _private_mb(running.pid)}))
                 cost.add(Cost(private_mb={"worker": max(map(_private_mb, pids))}))
-                time.sleep(0.05)
 
         watcher = threading.Thread(target=watch)
         watcher.start()
         _, status, usage = os.wait4(running.pid, 0)
+        ended.set()
         running.returncode = os.waitstatus_to_exitcode(status)
         watcher.join()
     assert running.returncode == 0, f"{words} failed"

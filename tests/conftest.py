@@ -1,18 +1,45 @@
 """What tests of several folders need: a /dev/shm of their own where they may mount one, a browser;
-marks on slow tests and on tests in real time; CPU time by file.
+marks on slow tests and on tests in real time; CPU time by file and, of `make quick`, by test.
 """
 
 import os
 import shutil
 from collections.abc import Generator, Iterator
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.cpu_times import CpuClock, lines_by_file
-from tests.support.marks import MEASURING, SLOW, WAITING, reason
+from tests.support.cpu_times import CpuClock, calls_above, lines_by_file
+from tests.support.marks import (
+    LONG,
+    LONG_LIST,
+    MEASURING,
+    QUICK_CPU_S,
+    WAITING,
+    function_of,
+    reason,
+    slow_reason,
+)
+from tests.support.paths import ROOT
 from tests.support.private_shm import use_private_shm
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """An option that writes the list of long unit tests."""
+    parser.addoption("--write-long-tests", action="store_true", help=f"write {LONG_LIST.name}")
+
+
+def _is_quick(config: pytest.Config) -> bool:
+    return bool(config.option.markexpr == "not slow")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves files without a test of `make quick` out of it: importing them takes long."""
+    if not _is_quick(config) or collection_path.suffix not in ("", ".py"):
+        return None
+    return bool(slow_reason(str(collection_path.relative_to(ROOT)))) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -20,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     or one worker ends long after the others.
     """
     for item in items:
-        if why := reason(SLOW, item.nodeid):
+        if why := slow_reason(item.nodeid):
             item.add_marker(pytest.mark.slow(why))
         if why := reason(MEASURING, item.nodeid):
             item.add_marker(pytest.mark.measuring(why))
@@ -48,10 +75,20 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Says which files take most CPU time."""
+    """Says which files take most CPU time, and what takes long for `make quick`."""
+    reports = list(chain.from_iterable(terminalreporter.stats.values()))
+    above = calls_above(QUICK_CPU_S, reports)
+    if _is_quick(terminalreporter.config) and above:
+        terminalreporter.section(f"more than {QUICK_CPU_S} s of CPU: tests/support/marks.py")
+        for name, cpu_s in above.items():
+            terminalreporter.write_line(f"{cpu_s:8.1f} s {name}")
+    if terminalreporter.config.option.write_long_tests:
+        ran = {function_of(report.nodeid) for report in reports if hasattr(report, "nodeid")}
+        long = LONG - ran | {function_of(name) for name in above if name.startswith("tests/unit")}
+        LONG_LIST.write_text("".join(f"{name}\n" for name in sorted(long)))
     if terminalreporter.config.option.durations:
         terminalreporter.section("CPU time by file")
-        for line in lines_by_file(chain.from_iterable(terminalreporter.stats.values())):
+        for line in lines_by_file(reports):
             terminalreporter.write_line(line)
 
 

@@ -4,6 +4,10 @@ The tree is copied without what git ignores, and README's links are made absolut
 shows that page alone. Then: metadata (twine), glibc (auditwheel), and the wheel of this machine in
 a clean environment of every supported Python that is installed here.
 
+A release names its repository: without `--placeholder-addresses` none is built while the address in
+pyproject.toml is the made-up one. `--tag` and `--repository` are what the forge's workflow knows;
+they must be those of the tree.
+
 `--root DIR` names another Linux system below a directory, as debootstrap makes one; its Pythons are
 tried, too, in a chroot. That needs root. `--publish` writes the result into docs/measurements,
 `--no-build` takes what is in dist/.
@@ -21,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.results import publish, table
-from tools import wheels
+from tools import addresses, wheels
 from tools.addresses import setting
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +43,25 @@ def version() -> str:
     namespace: dict[str, str] = {}
     exec((ROOT / "src" / "ncclscope" / "_version.py").read_text(), namespace)
     return namespace["__version__"]
+
+
+def refusals(tag: str | None, repository: str | None, takes_placeholder: bool) -> list[str]:
+    """Why no release should be made of this tree; nothing if there is no reason."""
+    own = setting("Repository")
+    reasons = []
+    if tag and tag != f"v{version()}":
+        reasons.append(f"the tag is {tag}, the version in src/ncclscope/_version.py {version()}")
+    if repository and repository != own:
+        reasons.append(f"the repository is {repository}, pyproject.toml names {own}")
+    if own == addresses.PLACEHOLDER and not (takes_placeholder or repository):
+        reasons.append(
+            f"{own} in pyproject.toml is made up. Set Repository in [project.urls] to yours, run "
+            "python -m tools.addresses; to try the build alone: "
+            "make release RELEASE_OPTIONS=--placeholder-addresses"
+        )
+    if stale := addresses.stale_files():
+        reasons.append(f"{', '.join(stale)}: other addresses. Run python -m tools.addresses")
+    return reasons
 
 
 def copy_tree(directory: Path) -> None:
@@ -177,7 +200,12 @@ def main() -> None:
     parser.add_argument("--root", type=Path, action="append", default=[], metavar="DIR")
     parser.add_argument("--publish", action="store_true")
     parser.add_argument("--no-build", action="store_true", help="try the wheels in dist/")
+    parser.add_argument("--tag", help="the tag that is released")
+    parser.add_argument("--repository", metavar="URL", help="the repository that releases it")
+    parser.add_argument("--placeholder-addresses", action="store_true")
     chosen = parser.parse_args()
+    if reasons := refusals(chosen.tag, chosen.repository, chosen.placeholder_addresses):
+        raise SystemExit("no release: " + "\n            ".join(reasons))
     built = sorted(wheels.DIST.glob("*.whl")) if chosen.no_build else build()
     for wheel in built:
         print(audit(wheel), flush=True)

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
     from ncclscope.api import Capture, Runs
     from ncclscope.notebook.answers import JobComparison
+    from ncclscope.notebook.questions import Moment
 
 __all__ = ["__version__", "compare", "open"]
 
@@ -31,10 +32,12 @@ def open(path: "str | os.PathLike[str] | None" = None) -> "Capture":
     return open_capture(path)
 
 
-def compare(a: "Runs", b: "Runs") -> "JobComparison":
+def compare(
+    a: "Runs", b: "Runs", *, since: "Moment" = None, until: "Moment" = None
+) -> "JobComparison":
     """Returns whether job B is slower or faster than job A, and what of it; each may be several
-    runs.
+    runs. `since` and `until` choose a time of each run.
     """
     from ncclscope.api import compare as compare_runs
 
-    return compare_runs(a, b)
+    return compare_runs(a, b, since=since, until=until)

@@ -54,10 +54,12 @@ def open_capture(path: PathLike | None = None) -> "Capture":
     return Capture(resolve_capture(None if path is None else os.fspath(path)))
 
 
-def compare(a: "Runs", b: "Runs") -> JobComparison:
-    """Whether job B is slower or faster than job A, and what of it; each may be several runs."""
-    runs_a, runs_b = _runs(a), _runs(b)
-    return questions.compare([run.model for run in runs_a], [run.model for run in runs_b])
+def compare(a: "Runs", b: "Runs", *, since: Moment = None, until: Moment = None) -> JobComparison:
+    """Whether job B is slower or faster than job A, and what of it; each may be several runs.
+    `since` and `until` choose a time of each run, as in `Capture.report`.
+    """
+    models_a, models_b = ([run.model for run in _runs(side)] for side in (a, b))
+    return questions.compare(models_a, models_b, (since, until))
 
 
 def _runs(side: "Runs") -> list["Capture"]:
@@ -268,9 +270,11 @@ class Capture:
             self.model, without_rank, without_comm, links, free, bandwidth_gbs or {}, window
         )
 
-    def compare(self, other: "Runs") -> JobComparison:
+    def compare(
+        self, other: "Runs", *, since: Moment = None, until: Moment = None
+    ) -> JobComparison:
         """Whether another job is slower or faster than this one, and what of it."""
-        return compare(self, other)
+        return compare(self, other, since=since, until=until)
 
     def table(self, name: str) -> Relation:
         """A table by its name."""

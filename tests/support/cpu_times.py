@@ -35,3 +35,12 @@ def lines_by_file(reports: Iterable[Any]) -> list[str]:
         by_file[report.nodeid.partition("::")[0]] += getattr(report, "cpu_s", 0.0)
     rows = [*by_file.most_common(_MOST_FILES), ("all files", sum(by_file.values()))]
     return [f"{seconds:8.1f} s {name}" for name, seconds in rows]
+
+
+def calls_above(most_s: float, reports: Iterable[Any]) -> dict[str, float]:
+    """Tests that take more, the longest first, without what fixtures take."""
+    by_test = Counter[str]()
+    for report in reports:
+        if getattr(report, "when", None) == "call":
+            by_test[report.nodeid] += getattr(report, "cpu_s", 0.0)
+    return {name: cpu_s for name, cpu_s in by_test.most_common() if cpu_s > most_s}

@@ -1,54 +1,52 @@
 """Marks of tests, by folder, file or test below tests/: a mark holds for everything below its key.
 
-`make quick` leaves slow tests out; it is to answer in 90 seconds on two cores. Tests in real time
-watch a job that runs. Those whose answer is a time, or who is late, are measuring: `make test` runs
-them one after the other. The others wait for what a job does: they run two at a time.
+`make quick` is for the time between two edits: 90 seconds on two cores. It runs every unit test
+that takes QUICK_CPU_S at most, and of each folder of tests/integration the tests that stand for it.
+Unit tests that take more are in long_tests.txt: `make quick` names those that are missing there, and
+`pytest tests/unit --write-long-tests` writes the list. Tests in real time watch a job that runs.
+Those whose answer is a time, or who is late, are measuring: `make test` runs them one after the
+other. The others wait for what a job does: they run two at a time.
 """
 
+from pathlib import Path
+
+QUICK_CPU_S = 0.7
+LONG_LIST = Path(__file__).with_name("long_tests.txt")
+LONG = frozenset(LONG_LIST.read_text().split())
+
+# Integration tests of `make quick`: what would be broken if they failed.
+QUICK = {
+    "integration/analysis/test_portable_sql.py::test_every_text": "SQL texts that are tried",
+    "integration/bench/test_bench.py::test_stops_after_calls": "`bench` on the simulated NCCL",
+    "integration/capture/test_reader.py::test_a_whole_capture": "reading what the plugin wrote",
+    "integration/cli/test_housekeeping.py::test_ls": "the command line on captures",
+    "integration/diagnose/test_diagnose.py::test_the_straggler": "findings of a real job",
+    "integration/export/test_log_formats.py::test_inspector_lines": "an export of real jobs",
+    "integration/ingest/test_import.py::test_comma": "an import",
+    "integration/model/test_model.py::test_the_straggler": "the model of a whole job",
+    "integration/recorder/test_unusual_callbacks.py::test_every_event": "callbacks of all interfaces",
+    "integration/report/test_report.py::test_straggler_is_named": "the report on a real job",
+    "integration/simulation/test_simulated_data.py::test_every_function": "the simulated NCCL",
+    "integration/web/test_training_lanes.py": "the timeline's answers",
+}
+
+# Folders of tests/integration of which `make quick` runs none, and unit tests of which each takes
+# little and all together much, or whose fixtures take long.
 SLOW = {
     "browser": "opens Chromium",
-    "integration/bench": "benchmarks run for seconds, with ranks as processes",
-    "integration/capture/test_reader.py::test_every_byte": "reads thousands of damaged files",
-    "integration/capture/test_reader.py::test_every_head": "reads thousands of damaged files",
-    "integration/cli": "jobs of several processes",
-    "integration/diagnose": "jobs of several processes, hundreds of damaged captures",
     "integration/docs": "runs the recipes for launchers",
-    "integration/export": "reads whole exports back, with other programs too",
-    "integration/ingest": "imports and exports whole jobs",
+    "integration/engines": "starts clusters",
     "integration/laboratory": "dozens of jobs, and every verb on each",
     "integration/live": "jobs that run for seconds; Prometheus",
-    "integration/model/test_damaged_captures.py": "hundreds of damaged captures",
-    "integration/model/test_one_clock.py": "clocks of many simulated hosts",
-    "integration/model/test_saved_model.py": "hundreds of damaged models",
-    "integration/model/test_parquet_dataset.py": "exports and reads whole jobs",
     "integration/overhead": "measures commands again and again",
-    "integration/recorder/test_call_counts.py": "a load of many threads",
-    "integration/recorder/test_disk.py": "waits for heartbeats, a second each",
-    "integration/recorder/test_faults.py": "dozens of jobs, each with another failing call",
-    "integration/recorder/test_harmed_files.py": "waits for heartbeats, a second each",
-    "integration/recorder/test_kill.py": "kills a hundred processes",
-    "integration/recorder/test_live_page.py": "waits for heartbeats, a second each",
-    "integration/recorder/test_resource_failures.py": "waits for slow and full disks",
-    "integration/recorder/test_sanitizers.py": "compiles everything twice, with sanitizers",
-    "integration/recorder/test_transcripts.py": "plays every transcript in three ways",
-    "integration/recorder/test_unusual_callbacks.py::test_many_threads": "500 threads",
-    "integration/report/test_known_numbers.py": "reports on every transcript",
-    "integration/report/test_paused_ranks.py": "a job that runs for seconds",
-    "integration/report/test_report.py::test_counters_give": "records every transcript again",
-    "integration/report/test_running_jobs.py": "a job that runs for seconds",
-    "integration/simulation/test_scenarios.py": "jobs of several processes; a thousand ranks",
     "integration/system": "samples a job for seconds",
-    "integration/test_packaging.py": "builds sdist and wheel",
-    "integration/web": "whole jobs as timelines",
-    "integration/recorder/test_pytorch.py": "imports PyTorch in several processes",
     "unit/diagnose/test_comparison.py": "writes some jobs for each comparison",
-    "unit/diagnose/test_rules.py::test_two_at_once": "builds a job for each pair of faults",
-    "unit/diagnose/test_rules.py::test_what_was_planted": "builds a job for each fault",
     "unit/ingest/test_hostile_files.py::test_memory": "files of hundreds of megabytes",
     "unit/laboratory": "simulates whole jobs again and again",
     "unit/live/test_dashboards.py": "npm and the TypeScript compiler",
     "unit/model/align/test_host_clocks.py": "clocks of many simulated hosts",
     "unit/web/test_bundle.py": "npm and the TypeScript compiler",
+    "unit/web/test_single_file.py": "answers of the page's own program for whole jobs",
 }
 
 
@@ -98,3 +96,19 @@ def reason(marks: dict[str, str], node: str) -> str | None:
     """Why a test has a mark; None if it has none. `node` is pytest's name for it."""
     path = node.removeprefix("tests/")
     return next((text for key, text in marks.items() if path.startswith(key)), None)
+
+
+def function_of(node: str) -> str:
+    """A test's name without its parameters, as LONG has it."""
+    return node.removeprefix("tests/").partition("[")[0]
+
+
+def slow_reason(node: str) -> str | None:
+    """Why `make quick` leaves a test, a file or a folder out; None if it does not."""
+    if function_of(node) in LONG:
+        return f"takes more than {QUICK_CPU_S} s of CPU"
+    path = node.removeprefix("tests/")
+    is_chosen = reason(QUICK, path) or ("::" not in path and any(k.startswith(path) for k in QUICK))
+    if path.startswith("integration/") and not is_chosen:
+        return reason(SLOW, path) or "others stand for its folder"
+    return reason(SLOW, path)

@@ -14,9 +14,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ncclscope.capture.control import request
-from ncclscope.capture.metadata import by_kind, read_meta_file
-from ncclscope.capture.segment import Damage
 from ncclscope.native import simulated_nccl_path
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -220,7 +217,7 @@ def delete_metadata(come_back: int) -> None:
     """Deletes this process's metadata once the recorder has written of graphs; with 1 it waits until
     the recorder has begun it anew.
     """
-    (path,) = Path(os.environ["NCCLSCOPE_DIR"]).glob(f"*.{os.getpid()}.*/meta")
+    path = _own_metadata()
     while not {"GraphReplays", "GraphCall"} <= set(_kinds_in(path)):
         time.sleep(0.05)
     path.unlink()
@@ -228,7 +225,18 @@ def delete_metadata(come_back: int) -> None:
         time.sleep(0.05)
 
 
+def _own_metadata() -> Path:
+    """This process's metadata, once the recorder's thread has made it."""
+    while True:
+        for path in Path(os.environ["NCCLSCOPE_DIR"]).glob(f"*.{os.getpid()}.*/meta"):
+            return path
+        time.sleep(0.01)
+
+
 def _kinds_in(path: Path) -> list[str]:
+    from ncclscope.capture.metadata import by_kind, read_meta_file  # numpy: only where needed
+    from ncclscope.capture.segment import Damage
+
     _, slots = read_meta_file(path, Damage())
     return [kind for kind in ("GraphReplays", "GraphCall") if len(by_kind(slots).of(kind))]
 
@@ -251,13 +259,17 @@ def _change_mode(mode: str, changes: int) -> None:
     """Once all ranks have come here, the first one asks all for the mode; each waits for its own
     recorder.
     """
+    from ncclscope.capture.control import request
+    from ncclscope.capture.metadata import by_kind, read_meta_file
+    from ncclscope.capture.segment import Damage
+
     capture = Path(os.environ["NCCLSCOPE_DIR"])
     (capture / f"{changes}.{RANK}.here").touch()
     while len(list(capture.glob(f"{changes}.*.here"))) < WORLD:
         time.sleep(0.01)
     if RANK == 0:
         request(capture, f"mode {mode}")
-    (path,) = capture.glob(f"*.{os.getpid()}.*/meta")
+    path = _own_metadata()
     while len(by_kind(read_meta_file(path, Damage())[1]).of("Zoom")) < changes:
         time.sleep(0.01)
 

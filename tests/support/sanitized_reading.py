@@ -37,7 +37,7 @@ def main() -> None:
     library.arrays_library_path = lambda: watched  # type: ignore[assignment]
     for capture in captures:
         read(capture)
-        for seed in sample(range(COPIES), 3):
+        for seed in sample(range(COPIES), 6):
             draw, damager = random.Random(seed), Damager(seed)
             with tempfile.TemporaryDirectory() as scratch:
                 copy = Path(scratch) / "copy"

@@ -47,8 +47,10 @@ export class Keys {
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     if (key === "Escape" && document.querySelector("dialog[open]")) return; // the browser closes it
     if ("wasd".includes(key)) {
-      if (!this.held.size) this.movedAt = performance.now() - TAP_MS;
+      if (this.held.has(key)) return; // the keyboard repeats it
+      if (!this.held.size) this.movedAt = performance.now();
       this.held.add(key);
+      this.move(key, TAP_MS); // at once: a tap may be shorter than a frame
       return;
     }
     const action = this.actions[key];
@@ -63,9 +65,13 @@ export class Keys {
     const now = performance.now();
     const passedMs = Math.min(now - this.movedAt, LONGEST_FRAME_MS);
     this.movedAt = now;
-    if (this.held.has("w")) this.page.zoom(0.995 ** passedMs);
-    if (this.held.has("s")) this.page.zoom(1.005 ** passedMs);
-    if (this.held.has("a")) this.page.setView(pan(this.page.view, -passedMs));
-    if (this.held.has("d")) this.page.setView(pan(this.page.view, passedMs));
+    for (const key of this.held) this.move(key, passedMs);
+  }
+
+  private move(key: string, ms: number): void {
+    if (key === "w") this.page.zoom(0.995 ** ms);
+    if (key === "s") this.page.zoom(1.005 ** ms);
+    if (key === "a") this.page.setView(pan(this.page.view, -ms));
+    if (key === "d") this.page.setView(pan(this.page.view, ms));
   }
 }

@@ -17,7 +17,7 @@ from ncclscope.analysis.robust_statistics import (
 )
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.synchronized_instances import SynchronizedInstances
-from ncclscope.arrays.types import Floats, Ints
+from ncclscope.arrays.types import Bools, Floats, Ints
 
 _LEAST_OF_KIND = 6  # instances of a function and size: fewer have no median to compare with
 _LEAST = 24  # instances of a communicator
@@ -25,6 +25,10 @@ _LEAST_ON_A_SIDE = 6  # of a change
 _CHANCE = 1e-6  # that a series looks changed, at most
 _EPISODE_LEVEL = np.log(2.0)  # above the median: less is noise of a busy network
 _TIMES_NOISE = 1.5  # the step, over the spread before and after it
+_MOST_EPISODES = 4
+_FAR_SLOWER = np.log(2.0)
+_HIGH = 0.95  # quantile
+_QUIET = np.log(1.3)  # above the median: what varies more shows nothing
 
 INTER_NODE, INTRA_NODE = "inter-node", "intra-node"
 
@@ -49,6 +53,16 @@ class CommunicatorChange:
 
 
 @dataclass(frozen=True, slots=True)
+class AtTimes:
+    """Instances that were far slower than others before and after them."""
+
+    communicator: Ints
+    began_ns: Ints
+    ended_ns: Ints
+    of_all: int  # instances of these communicators
+
+
+@dataclass(frozen=True, slots=True)
 class Slowdown:
     """Communicators that became slower at the same time."""
 
@@ -56,6 +70,7 @@ class Slowdown:
     changes: tuple[CommunicatorChange, ...]
     scope: str | None  # INTER_NODE or INTRA_NODE, where only communicators of one scope changed
     ended_ns: int | None = None  # None: it lasted until the end of the run
+    at_times: AtTimes | None = None  # it came and went
 
 
 def wire_times(run: Run, instances: SynchronizedInstances) -> WireTimes:
@@ -70,15 +85,25 @@ def wire_times(run: Run, instances: SynchronizedInstances) -> WireTimes:
     relative = np.log(np.maximum(wire, 1.0) / np.maximum(median[kind], 1.0))
     end = np.asarray(run.model.tables["instances"]["last_end_ns"], np.int64)[instances.instance]
     by_time = np.argsort(end, kind="stable")
-    keep = by_time[(count >= _LEAST_OF_KIND)[kind[by_time]]]
+    keep = by_time[((count >= _LEAST_OF_KIND)[kind] & _is_whole(instances))[by_time]]
     return WireTimes(instances.communicator[keep], end[keep], wire[keep], relative[keep])
+
+
+def _is_whole(instances: SynchronizedInstances) -> Bools:
+    """By instance whether as many ranks as ever are on record: one that is missing may have been
+    the last, and what others waited for it is no time on the wire.
+    """
+    most = np.zeros(int(instances.communicator.max(initial=0)) + 1, np.int64)
+    np.maximum.at(most, instances.communicator, instances.count)
+    return np.asarray(instances.count == most[instances.communicator])
 
 
 def slowdowns(
     run: Run, instances: SynchronizedInstances, least_factor: float
 ) -> tuple[Slowdown, ...]:
-    """A time in which communicators were slower; then changes that last, of all communicators
-    together, then of those between or within nodes, then of each.
+    """Times in which communicators were slower; then changes that last, of all communicators
+    together, then of those between or within nodes, then of each; then those that are slower now
+    and then.
 
     Looking at many at once finds what noise hides in one. Which of them changed is asked
     afterwards; a communicator belongs to one slowdown only.
@@ -104,24 +129,58 @@ def slowdowns(
             began_ns = at_ns - int(times.wire_ns[first])
             scope = _scope(times, rows_of, {c.communicator for c in slower}, at_ns, nodes)
             slow.append(Slowdown(began_ns, slower, scope))
-    return tuple(slow)
+    open_rows = {row: own for row, own in rows_of.items() if row not in explained}
+    return (*slow, *_slow_at_times(times, open_rows))
 
 
 def _episodes(
     times: WireTimes, rows_of: dict[int, Ints], least_factor: float
 ) -> tuple[Slowdown, ...]:
-    """A time in the middle of the run in which communicators were slower."""
-    if not rows_of:
+    """Times in the middle of the run in which communicators were slower."""
+    slow: list[Slowdown] = []
+    rows = np.sort(np.concatenate([*rows_of.values(), np.empty(0, np.int64)]))
+    while len(slow) < _MOST_EPISODES:
+        inside = _slow_stretch(times.relative[rows])
+        if inside is None:
+            break
+        first, last = rows[inside.start], rows[inside.stop - 1]
+        began_ns = int(times.end_ns[first] - times.wire_ns[first])
+        ended_ns = int(times.end_ns[last])
+        left = {row: np.intersect1d(own, rows) for row, own in rows_of.items()}
+        changes = [_change(times, own, began_ns, least_factor, ended_ns) for own in left.values()]
+        slower = tuple(change for change in changes if change is not None)
+        if not slower:
+            break
+        slow.append(Slowdown(began_ns, slower, None, ended_ns))
+        rows = np.delete(rows, inside)
+    return tuple(slow)
+
+
+def _slow_at_times(times: WireTimes, rows_of: dict[int, Ints]) -> tuple[Slowdown, ...]:
+    """Communicators that are far slower now and then, and as ever in between."""
+    changes = []
+    for row, own in rows_of.items():
+        values = times.relative[own] - np.median(times.relative[own])
+        slow = values > _FAR_SLOWER
+        if not _LEAST_ON_A_SIDE <= slow.sum() <= len(own) // 2:
+            continue
+        # Where noise is heavy, some are far slower than the median, and others nearly so.
+        if np.quantile(values[~slow], _HIGH) > _QUIET:
+            continue
+        factor = float(np.exp(np.median(values[slow])))
+        lost = float((times.wire_ns[own] * (1 - np.exp(-values)))[slow].sum())
+        changes.append((own[slow], CommunicatorChange(row, factor, lost)))
+    if not changes:
         return ()
-    rows = np.sort(np.concatenate(list(rows_of.values())))
-    inside = _slow_stretch(times.relative[rows])
-    if inside is None:
-        return ()
-    first, last = rows[inside.start], rows[inside.stop - 1]
-    began_ns, ended_ns = int(times.end_ns[first] - times.wire_ns[first]), int(times.end_ns[last])
-    changes = [_change(times, own, began_ns, least_factor, ended_ns) for own in rows_of.values()]
-    slower = tuple(change for change in changes if change is not None)
-    return (Slowdown(began_ns, slower, None, ended_ns),) if slower else ()
+    rows = np.concatenate([own for own, _ in changes])
+    began, ended = times.end_ns[rows] - times.wire_ns[rows].astype(np.int64), times.end_ns[rows]
+    of_all = sum(len(rows_of[change.communicator]) for _, change in changes)
+    return (
+        Slowdown(
+            int(began.min()), tuple(change for _, change in changes), None, int(ended.max()),
+            AtTimes(times.communicator[rows], began, ended, of_all),
+        ),
+    )  # fmt: skip
 
 
 def _slow_stretch(values: Floats) -> slice | None:

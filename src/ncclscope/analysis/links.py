@@ -11,6 +11,7 @@ import numpy as np
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.own_past import own_past
+from ncclscope.analysis.waiting.quantiles import member_quantiles
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.detail_tables import details_of
 from ncclscope.model.schema import NONE, SEND
@@ -39,7 +40,7 @@ class Links:
     destination: Ints
     across_nodes: Bools
     slowness: Floats  # times the median of transfers of the same size
-    past_slowness: Floats  # times what the link itself took when it was fast; 1 where it always was
+    past_slowness: Floats  # mean, times what the link took when it was fast; 1 where it always was
     operations: Ints
     busy_ns: Floats  # sum of the times of its transfers
     waits_ns: dict[str, Floats]
@@ -134,9 +135,10 @@ def link_times(transfers: Transfers, node_of: Ints) -> Links:
     is the shorter: a slow link slows every transfer, a busy host only some.
     """
     key = transfers.source << _RANK_BITS | transfers.destination
-    link, slowness, count = _medians(transfers, key, _relative_times(transfers, node_of))
-    past = _medians(transfers, key, _times_of_past(transfers, key))[1]
+    link, slowness, count = _medians(transfers, key, _relative_times(transfers, key, node_of))
     place = np.searchsorted(link, key)
+    transfers_of = np.maximum(np.bincount(place, minlength=len(link)), 1)
+    past = np.bincount(place, _times_of_past(transfers, key), minlength=len(link)) / transfers_of
 
     def total(values: Floats) -> Floats:
         return np.bincount(place, values, minlength=len(link)).astype(np.float64)
@@ -179,13 +181,15 @@ def _times_of_past(transfers: Transfers, key: Ints) -> Floats:
     return np.where(np.isnan(good), 1.0, transfers.time_ns / np.maximum(good, 1.0))
 
 
-def _relative_times(transfers: Transfers, node_of: Ints) -> Floats:
-    """Times over the median of transfers of the same kind, within or between nodes."""
+def _relative_times(transfers: Transfers, key: Ints, node_of: Ints) -> Floats:
+    """Times over those of the usual link for transfers of the same kind, within or between nodes.
+    Of two links in the middle it is the faster one, so that of two links one can be slow.
+    """
     across = node_of[transfers.source] != node_of[transfers.destination]
     kinds, kind = np.unique(transfers.kind << 1 | across, return_inverse=True)
-    kind = kind.reshape(-1)
-    order = np.lexsort((transfers.time_ns, kind))
-    count = np.bincount(kind, minlength=len(kinds))
-    first = np.cumsum(count) - count
-    median = transfers.time_ns[order][first + count // 2]
-    return np.asarray(transfers.time_ns / np.maximum(median[kind], 1.0))
+    kind = kind.reshape(-1).astype(np.int64)
+    time_ns = transfers.time_ns.astype(np.int64)
+    link = np.unique(key, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    table = member_quantiles(kind, len(kinds), link, time_ns, (0.5,))
+    usual = table.of_usual_member(0, len(kinds))
+    return np.asarray(transfers.time_ns / np.maximum(usual[kind], 1.0))

@@ -10,10 +10,11 @@ for it, which equal jobs do not exceed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from ncclscope.arrays.types import Floats
+from ncclscope.arrays.types import Floats, Ints
 
 # Student's t, 99 %, two-sided, by degrees of freedom from 2 on.
 _STUDENT = (9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169)
@@ -63,10 +64,15 @@ def half_width(values: Floats) -> float:
     """Half of the 99 % interval of the median, from resampled blocks of neighbours, because
     neighbours resemble each other. At least one value.
     """
-    size = min(len(values), 1000)
+    low, high = np.percentile(np.median(values[_resamples(len(values))], axis=1), _INTERVAL)
+    return float(high - low) / 2
+
+
+@lru_cache(maxsize=4)  # thousands of kinds of calls have as many values as each other
+def _resamples(count: int) -> Ints:
+    """Places among `count` values, a row for each resample."""
+    size = min(count, 1000)
     block = max(min(_BLOCK, size // 4), 1)
     generator = np.random.default_rng(0)  # the same for both sides: a and b may change places
-    starts = generator.integers(0, len(values) - block + 1, (_RESAMPLES, -(-size // block)))
-    places = (starts[:, :, None] + np.arange(block)).reshape(_RESAMPLES, -1)
-    low, high = np.percentile(np.median(values[places], axis=1), _INTERVAL)
-    return float(high - low) / 2
+    starts = generator.integers(0, count - block + 1, (_RESAMPLES, -(-size // block)))
+    return (starts[:, :, None] + np.arange(block)).reshape(_RESAMPLES, -1)

@@ -7,6 +7,7 @@ A Field says which field of a slot becomes a column, and what its numbers mean.
 import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -190,6 +191,8 @@ class _ReadColumns:
 
 
 _NOTHING_READ = _ReadColumns(ReadPlan(), {}, {})
+_NO_KEYS, _NO_SLOTS = np.empty(0, np.int64), np.empty(0, np.uint64)
+_NO_THREADS = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +216,8 @@ class Events:
         """Columns by name."""
         if wanted == self.planned.plan.own:
             return dict(self.planned.own)
+        if not len(self.slots):
+            return _empty_columns(0, wanted)
         return read(self.slots, self.converter, self.kind, wanted)
 
     def read_extensions(self, **wanted: Field) -> Columns:
@@ -292,20 +297,26 @@ def _list_for_c(events: Events, seen: npt.NDArray[np.bool_]) -> tuple[_abi.Event
     return made, [own, behind, seen]
 
 
+def _name_arrays(kind: str) -> tuple[dict[str, npt.NDArray[np.bool_]], npt.NDArray[np.bool_]]:
+    """Which strings occur in each field of a kind: none yet, by field and together."""
+    names = [name for name in _NAME_FIELDS if name in (dtypes.OURS.dtypes[kind].names or ())]
+    seen = np.zeros((len(names), 512), np.bool_)
+    return dict(zip(names, seen, strict=True)), seen
+
+
 def _empty_events(
     kind: str, most: int, converter: TickConverter, log: SlotLog, plan: ReadPlan
 ) -> tuple[Events, npt.NDArray[np.bool_]]:
     """Arrays for at most `most` events of a kind, and for the strings that occur in them."""
     behind = most if kind in EXTENSIONS else 0
-    names = [name for name in _NAME_FIELDS if name in (dtypes.OURS.dtypes[kind].names or ())]
-    seen = np.zeros((len(names), 512), np.bool_)
+    by_name, seen = _name_arrays(kind)
     events = Events(
         kind,
         keys=empty_array(most, np.int64),
         slots=empty_array(most, np.uint64),
         thread=empty_array(most, np.int32),
         extended=empty_array(behind, np.uint64),
-        seen=dict(zip(names, seen, strict=True)),
+        seen=by_name,
         converter=converter,
         log=log,
         planned=_ReadColumns(
@@ -313,6 +324,18 @@ def _empty_events(
         ),
     )
     return events, seen
+
+
+@cache
+def _empty_seen(kind: str) -> dict[str, npt.NDArray[np.bool_]]:
+    return _name_arrays(kind)[0]
+
+
+def _no_events(kind: str, converter: TickConverter, log: SlotLog) -> Events:
+    """What `_empty_events` returns for a kind of which there are none."""
+    return Events(
+        kind, _NO_KEYS, _NO_SLOTS, _NO_THREADS, _NO_SLOTS, _empty_seen(kind), converter, log
+    )
 
 
 def index_events(
@@ -335,10 +358,13 @@ def index_events(
     if counts[layout.KINDS["State"]]:
         plans = {}  # `apply_states` changes slots
     list_of = np.full(256, NONE, np.int8)
-    lists = (_abi.EventList * len(kinds))()
     converter, kept = TickConverter(clock, nonce), [kept_arrays]
-    events: dict[str, Events] = {}
-    for place, kind in enumerate(kinds):
+    occurring = [kind for kind in kinds if counts[layout.KINDS[kind]]]
+    lists = (_abi.EventList * len(occurring))()
+    events: dict[str, Events] = {
+        kind: _no_events(kind, converter, log) for kind in kinds if not counts[layout.KINDS[kind]]
+    }
+    for place, kind in enumerate(occurring):
         list_of[layout.KINDS[kind]] = place
         most = int(counts[layout.KINDS[kind]])
         events[kind], seen = _empty_events(kind, most, converter, log, plans.get(kind, ReadPlan()))
@@ -352,10 +378,12 @@ def index_events(
         ctypes.byref(converter.for_c),
     )
     del kept
-    for kind, made in zip(kinds, lists, strict=True):
+    impossible = dict.fromkeys(kinds, 0)
+    for kind, made in zip(occurring, lists, strict=True):
+        impossible[kind] = made.impossible
         if made.count < made.room:
             events[kind] = events[kind].at(slice(made.count))
-    return events, {kind: made.impossible for kind, made in zip(kinds, lists, strict=True)}
+    return {kind: events[kind] for kind in kinds}, impossible
 
 
 def apply_states(states: Events, events: Events) -> None:

@@ -1,6 +1,6 @@
 """A process's metadata: communicators, strings, counters, clock pairs, notes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,10 @@ from ncclscope.capture.segment import (
     view_slots,
 )
 
+_WHOLE = np.dtype(f"V{layout.SLOT_BYTES}")  # copied as one piece, not field by field
+_COMMUNICATOR = (
+    "comm", "id", "version", "rank", "ranks", "nodes", "tid", "mask", "has_gpu", "t0"
+)  # fmt: skip
 _LARGEST_STEP = 1 << 24  # between two checks, where files were begun anew; more is damage
 
 
@@ -87,23 +91,38 @@ class Graphs:
     at_least: frozenset[int] = frozenset()  # captures that may have been replayed more often
 
 
-@dataclass(slots=True)
 class Metadata:
     """Metadata slots by kind, in order."""
 
-    slots: dict[str, npt.NDArray[np.void]] = field(default_factory=dict)
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._kinds = slots["kind"]
+        self._present = set(self._kinds.tolist())
+        self._pieces: dict[int, list[tuple[int, int, int, bytes]]] | None = None
 
     def of(self, kind: str) -> npt.NDArray[np.void]:
         """The slots of one kind."""
-        return self.slots[kind]
+        number, dtype = layout.KINDS[kind], dtypes.OURS.dtypes[kind]
+        if number not in self._present:
+            return np.empty(0, dtype)
+        return np.asarray(self._slots.view(_WHOLE)[self._kinds == number].view(dtype))
+
+    def text_pieces(self, what: int) -> list[tuple[int, int, int, bytes]]:
+        """Owner, offset, length and bytes of all pieces of one sort of text, in order."""
+        if self._pieces is None:
+            slots = self.of("Text")
+            self._pieces = {}
+            columns = (slots[name].tolist() for name in ("what", "owner", "offset", "length"))
+            width, content = slots["text"].shape[1], slots["text"].tobytes()
+            for row, (sort, *piece) in enumerate(zip(*columns, strict=True)):
+                own = content[row * width : (row + 1) * width]
+                self._pieces.setdefault(sort, []).append((*piece, own))
+        return self._pieces.get(what, [])
 
 
 def by_kind(slots: Slots) -> Metadata:
-    """Metadata slots sorted by their kind."""
-    meta = Metadata()
-    for name, number in layout.KINDS.items():
-        meta.slots[name] = slots[slots["kind"] == number].view(dtypes.OURS.dtypes[name])
-    return meta
+    """Metadata slots, to be asked for by their kind."""
+    return Metadata(slots)
 
 
 def texts(meta: Metadata, what: int) -> list[tuple[int, str]]:
@@ -111,17 +130,14 @@ def texts(meta: Metadata, what: int) -> list[tuple[int, str]]:
 
     Threads append at the same time, so pieces of different owners may lie between each other.
     """
-    pieces = meta.of("Text")
-    pieces = pieces[pieces["what"] == what]
     texts: list[tuple[int, bytearray]] = []
     latest: dict[int, bytearray] = {}  # by owner
-    for piece in pieces:
-        owner, offset, length = (int(piece[name]) for name in ("owner", "offset", "length"))
+    for owner, offset, length, piece in meta.text_pieces(what):
         if offset == 0 or owner not in latest:
             latest[owner] = bytearray(length)
             texts.append((owner, latest[owner]))
         text = latest[owner]
-        content = piece["text"].tobytes()[: max(len(text) - offset, 0)]
+        content = piece[: max(len(text) - offset, 0)]
         text[offset : offset + len(content)] = content
     return [(owner, text.decode("utf-8", "replace").rstrip("\0")) for owner, text in texts]
 
@@ -131,24 +147,28 @@ def communicators(meta: Metadata) -> tuple[Communicator, ...]:
     names = dict(texts(meta, layout.TEXT_COMM_NAME))
     bus_ids = dict(texts(meta, layout.TEXT_GPU_BUS_ID))
     closed = {int(end["comm"]): int(end["t0"]) for end in meta.of("CommEnd")}
+    slots = meta.of("Comm")
+    columns = (slots[name].tolist() for name in _COMMUNICATOR)
     return tuple(
         Communicator(
-            number=int(comm["comm"]),
-            id=int(comm["id"]),
-            name=names.get(int(comm["comm"]), ""),
-            version=int(comm["version"]),
-            rank=int(comm["rank"]),
-            ranks=int(comm["ranks"]),
-            nodes=int(comm["nodes"]),
-            tid=int(comm["tid"]),
-            mask=int(comm["mask"]),
-            gpu_uuid=comm["gpu_uuid"].tobytes().hex() if comm["has_gpu"] else "",
-            gpu_bus_id=bus_ids.get(int(comm["comm"]), ""),
-            t_open=int(comm["t0"]),
-            t_close=closed.get(int(comm["comm"])),
+            number=number,
+            id=communicator_id,
+            name=names.get(number, ""),
+            version=version,
+            rank=rank,
+            ranks=ranks,
+            nodes=nodes,
+            tid=tid,
+            mask=mask,
+            gpu_uuid=slots["gpu_uuid"][row].tobytes().hex() if has_gpu else "",
+            gpu_bus_id=bus_ids.get(number, ""),
+            t_open=opened,
+            t_close=closed.get(number),
         )
-        for comm in meta.of("Comm")
-    )
+        for row, (
+            number, communicator_id, version, rank, ranks, nodes, tid, mask, has_gpu, opened,
+        ) in enumerate(zip(*columns, strict=True))
+    )  # fmt: skip
 
 
 def mode_changes(meta: Metadata) -> tuple[ModeChange, ...]:

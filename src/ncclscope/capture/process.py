@@ -206,7 +206,7 @@ def open_process(folder: Path, with_log: bool = True) -> Process:
     """
     for _ in range(_ATTEMPTS):
         damage, log_bytes = Damage(), _log_bytes(folder)
-        files = _map_log(sorted(folder.glob("log.*")) if with_log else [], damage)
+        files = _map_log(_log_files(folder) if with_log else [], damage)
         meta, arena = _read_meta_and_arena(folder, [header for header, _ in files], damage)
         # A running process moves slots from shared memory to its log. What it moved after the log
         # was mapped and before the arena was read is in neither.
@@ -224,10 +224,19 @@ def open_process(folder: Path, with_log: bool = True) -> Process:
     return _assemble(folder, found)
 
 
+def _log_files(folder: Path) -> list[Path]:
+    """All log segments, the oldest first."""
+    with suppress(OSError):
+        # Not glob: it takes ten times as long, and there may be ten thousand folders.
+        names = sorted(name for name in os.listdir(folder) if name.startswith("log."))
+        return [folder / name for name in names]
+    return []
+
+
 def _log_bytes(folder: Path) -> int:
     """Size of all log segments now; rotation may take the oldest away."""
     total = 0
-    for path in folder.glob("log.*"):
+    for path in _log_files(folder):
         with suppress(FileNotFoundError):
             total += path.stat().st_size
     return total
@@ -258,7 +267,7 @@ def open_recent(folder: Path, slots: int) -> Process:
 
     What was cut counts as damage; parents that lie before the cut are missing.
     """
-    paths = sorted(folder.glob("log.*"))[-2:]  # the last one may have just begun
+    paths = _log_files(folder)[-2:]  # the last one may have just begun
     found = _ProcessFiles(*_read_log(_map_log(paths, Damage()), Damage(), slots))
     header, found.meta = metadata.read_meta_file(folder / "meta", Damage())
     found.headers.insert(0, header)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from ncclscope._version import __version__
 from ncclscope.cli.examples import EXAMPLES
 from ncclscope.cli.interrupts import INTERRUPTED, Interrupts, leave_at_once
+from ncclscope.cli.messages import print_message
 from ncclscope.cli.standard_streams import prepare_streams
 from ncclscope.documentation import page
 from ncclscope.errors import NcclscopeError, UsageError
@@ -258,7 +259,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 def _explain(error: Exception) -> int:
     """Says what went wrong, and gives the exit code; a mistake in ncclscope is raised again."""
     if isinstance(error, NcclscopeError):
-        print(f"ncclscope: {printable(str(error))}", file=sys.stderr)
+        print_message(f"ncclscope: {printable(str(error))}")
         return error.exit_code
     if isinstance(error, BrokenPipeError):  # the reader of the output has ended, as `head` does
         _drop_output()
@@ -266,11 +267,11 @@ def _explain(error: Exception) -> int:
     if isinstance(error, OSError):
         if not error.filename:
             _drop_output()
-        print(f"ncclscope: {_sentence(error)}", file=sys.stderr)
+        print_message(f"ncclscope: {_sentence(error)}")
         return 1
     if not _is_out_of_memory(error):
         raise error
-    print(f"ncclscope: {_OUT_OF_MEMORY}", file=sys.stderr)
+    print_message(f"ncclscope: {_OUT_OF_MEMORY}")
     return 1
 
 

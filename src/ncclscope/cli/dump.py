@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator
 from heapq import merge
@@ -13,6 +12,7 @@ from ncclscope.capture.dump_events import EVENT_NAMES, events_of
 from ncclscope.capture.dump_ranges import RANGE, range_events
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import is_dataset, none_readable, open_capture, resolve_capture
+from ncclscope.cli.messages import print_message
 from ncclscope.cli.rank_arguments import ranks_of_options
 from ncclscope.cli.removed_logs import warn_of_removed_logs
 from ncclscope.errors import UsageError
@@ -66,11 +66,10 @@ def _warn_of_profile_mode(processes: list[Process]) -> None:
     """Says which processes recorded no events: an empty table would look like an idle job."""
     without = sum(process.identity.get("mode") == "profile" for process in processes)
     if without:
-        print(
+        print_message(
             f"ncclscope: {plural(without, 'process', 'processes')} recorded in mode profile: "
             "totals, no events. `ncclscope report` shows them; record with --mode trace to get "
             "events",
-            file=sys.stderr,
         )
 
 
@@ -97,7 +96,7 @@ def _sample_files(path: Path, hosts: list[str] | None) -> list[SampleFile]:
                 "upgrade ncclscope"
             )
         if problem:
-            print(f"ncclscope: {printable(file.path.name)}: {problem}", file=sys.stderr)
+            print_message(f"ncclscope: {printable(file.path.name)}: {problem}")
     readable = [file for file in files if not file.newer]
     if not readable:
         message = f"cannot dump samples of {path}: there are none"
@@ -172,7 +171,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not capture.processes:
         raise none_readable(path, capture.unreadable)
     for problem in capture.unreadable:
-        print(f"ncclscope: {problem}", file=sys.stderr)
+        print_message(f"ncclscope: {problem}")
     processes = [p for p in capture.processes if ranks is None or p.rank in ranks]
     if not processes:
         present = tuple(sorted({p.rank for p in capture.processes if p.rank is not None}))
@@ -188,7 +187,7 @@ def run(arguments: argparse.Namespace) -> int:
     _warn_of_profile_mode(processes)
     warn_of_removed_logs(path, "there are no events")
     if any(process.identity.get("simulation") for process in processes):
-        print(f"ncclscope: {SIMULATION}", file=sys.stderr)
+        print_message(f"ncclscope: {SIMULATION}")
     for process in processes:
         for event in _events(process, nonces, events):
             print(json.dumps(event) if arguments.json else printable(_line(event, origin)))

@@ -3,8 +3,8 @@
 import argparse
 import os
 import shlex
-import sys
 
+from ncclscope.cli.messages import print_message
 from ncclscope.cli.recording_options import settings_of
 from ncclscope.launch.environment import (
     leave_nvtx_to_other,
@@ -20,7 +20,7 @@ def run(arguments: argparse.Namespace) -> int:
     plugin = reachable_plugin(plugin_path(), settings.directory)
     settings, sentence = leave_nvtx_to_other(settings, os.environ, plugin)
     if sentence:
-        print(sentence, file=sys.stderr)
+        print_message(sentence)
     for name, value in recording_variables(settings, plugin).items():
         print(f"export {name}={shlex.quote(value)}")
     return 0

@@ -2,7 +2,6 @@
 
 import argparse
 import signal
-import sys
 import threading
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.capture.housekeeping import parse_bytes
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.arguments.export import OWN_OPTIONS, formats_with, names_in_words
+from ncclscope.cli.messages import print_message
 from ncclscope.cli.progress import open_model_with_progress, progress_line
 from ncclscope.cli.removed_logs import warn_of_removed_logs
 from ncclscope.cli.selection_options import selection_of
@@ -77,15 +77,15 @@ def _report(path: Path, model: Model, written: ExportResult) -> None:
     if size is not None:
         each = f", {size / count:.1f} bytes each" if count >= _MANY else ""
         what = f"{plural(count, written.unit)}, {amount(size)}{each}"
-        print(f"           written: {printable(str(path))}: {what}", file=sys.stderr)
+        print_message(f"           written: {printable(str(path))}: {what}")
     for note in written.notes:
-        print(f"           {note}", file=sys.stderr)
+        print_message(f"           {note}")
     if model.completeness.calls_outside:
         unrecorded = model.completeness.outside_in_words()
-        print(f"           not on record: {unrecorded}", file=sys.stderr)
+        print_message(f"           not on record: {unrecorded}")
     if written.untimed:
         left_out = plural(written.untimed, "operation")
-        print(f"           left out: {left_out} without a known time", file=sys.stderr)
+        print_message(f"           left out: {left_out} without a known time")
 
 
 def _check_operations(model: Model) -> None:
@@ -113,7 +113,7 @@ def _follow(arguments: argparse.Namespace, capture: Path) -> int:
 
     progress = progress_line("{done:,} operations …")
     written = follow_jsonl(capture, select, out, stop, progress)
-    print(f"ncclscope: {plural(written.count, 'operation')} written", file=sys.stderr)
+    print_message(f"ncclscope: {plural(written.count, 'operation')} written")
     return 0
 
 
@@ -130,8 +130,8 @@ def run(arguments: argparse.Namespace) -> int:
     if export.name == "callbacks":
         warn_of_removed_logs(capture, "there are no callbacks")
     written = _write(export, arguments, model, selection_of(model, arguments))
-    print(f"ncclscope: {model.completeness.line()}", file=sys.stderr)
+    print_message(f"ncclscope: {model.completeness.line()}")
     if model.completeness.is_simulation:
-        print(f"           {SIMULATION}", file=sys.stderr)
+        print_message(f"           {SIMULATION}")
     _report(Path(arguments.output), model, written)
     return 0

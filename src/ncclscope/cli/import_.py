@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from ncclscope.analysis.selection import Selection
 from ncclscope.cli import suggested_commands
+from ncclscope.cli.messages import print_message
 from ncclscope.cli.progress import progress_line
 from ncclscope.errors import FormatError
 from ncclscope.export.parquet import holds_dataset, write_parquet
@@ -24,14 +24,13 @@ def run(arguments: argparse.Namespace) -> int:
     check_directory(arguments.output, arguments.force, holds_dataset)
     completeness = _make(plan_import(arguments.files, arguments.form), arguments.output)
     shown = printable(str(arguments.output))
-    print(f"ncclscope: {completeness.line()}", file=sys.stderr)
+    print_message(f"ncclscope: {completeness.line()}")
     for note in completeness.notes:
-        print(f"           {printable(note)}", file=sys.stderr)
-    print(f"           written: {shown}", file=sys.stderr)
+        print_message(f"           {printable(note)}")
+    print_message(f"           written: {shown}")
     verb = "diagnose" if completeness.in_flight else "report"
-    print(
+    print_message(
         f"           next: {printable(suggested_commands.command(verb, arguments.output))}",
-        file=sys.stderr,
     )
     return 0
 

@@ -1,9 +1,9 @@
 """A line about logs that `decode` removed, for verbs that need single events."""
 
-import sys
 from pathlib import Path
 
 from ncclscope.capture.housekeeping import processes_without_log
+from ncclscope.cli.messages import print_message
 from ncclscope.humanize import plural
 
 
@@ -13,8 +13,7 @@ def warn_of_removed_logs(capture: Path, what: str) -> None:
     """
     without = processes_without_log(capture)
     if without:
-        print(
+        print_message(
             f"ncclscope: {what} of {plural(without, 'process', 'processes')}: "
             "`ncclscope decode --remove-raw` removed their logs",
-            file=sys.stderr,
         )

@@ -2,9 +2,9 @@
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
+from ncclscope.cli.messages import print_message
 from ncclscope.cli.recording_options import settings_of
 from ncclscope.cli.system_options import check_system
 from ncclscope.errors import UsageError
@@ -44,17 +44,17 @@ def _variables(arguments: argparse.Namespace, settings: Settings) -> dict[str, s
     plugin = reachable_plugin(plugin_path(), settings.directory)
     settings, sentence = leave_nvtx_to_other(settings, os.environ, plugin)
     if sentence:
-        print(sentence, file=sys.stderr)
+        print_message(sentence)
     variables = recording_variables(settings, plugin)
     other = os.environ.get("NCCL_PROFILER_PLUGIN")
     if other and other != variables["NCCL_PROFILER_PLUGIN"]:
         is_library = other.lower() != "none" and not "STATIC_PLUGIN".startswith(other.upper())
         both = f" (--chain {other} keeps both)" if is_library and not settings.chain else ""
-        print(f"ncclscope: takes the place of NCCL_PROFILER_PLUGIN={other}{both}", file=sys.stderr)
+        print_message(f"ncclscope: takes the place of NCCL_PROFILER_PLUGIN={other}{both}")
     if arguments.nccl_debug:
         added, set_by_user = debug_variables(arguments.nccl_debug, settings.directory, os.environ)
         for name in set_by_user:
-            print(f"ncclscope: {name} stays as you set it", file=sys.stderr)
+            print_message(f"ncclscope: {name} stays as you set it")
         make_capture(settings.directory)  # NCCL does not create it
         variables |= added
     return variables
@@ -71,10 +71,9 @@ def _earlier_processes(capture: Path) -> frozenset[str]:
     folders = frozenset(folder.name for folder in process_folders(capture))
     if folders:
         some = plural(len(folders), "process", "processes")
-        print(
+        print_message(
             f"ncclscope: {capture} holds {some} of an earlier run already; this one becomes "
             "another attempt beside it (-o DIR gives it a capture of its own)",
-            file=sys.stderr,
         )
     return folders
 
@@ -85,10 +84,9 @@ def _warn_if_not_writable(directory: Path) -> None:
     """
     cause = why_not_writable(directory)
     if cause and global_rank(os.environ) in (None, 0):
-        print(
+        print_message(
             f"ncclscope: cannot record into {directory} from this host: {cause}. "
             "Choose another directory with -o",
-            file=sys.stderr,
         )
 
 
@@ -96,7 +94,7 @@ def _say_cost(settings: Settings, quiet: bool) -> None:
     """Says what GPU times of every operation cost, before the job starts."""
     timed = event_mask(settings) & GPU_TIMING_EVENTS
     if timed and not quiet and global_rank(os.environ) in (None, 0):
-        print(f"ncclscope: {kernel_sentence()}", file=sys.stderr)
+        print_message(f"ncclscope: {kernel_sentence()}")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -127,5 +125,5 @@ def run(arguments: argparse.Namespace) -> int:
 
     salvage(settings.directory)
     if global_rank(os.environ) in (None, 0) and not arguments.quiet:
-        print("\n".join(summary_lines(settings.directory, earlier, sampled)), file=sys.stderr)
+        print_message(*summary_lines(settings.directory, earlier, sampled))
     return code

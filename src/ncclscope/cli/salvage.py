@@ -2,10 +2,10 @@
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from ncclscope.capture.salvage import salvage, salvage_for_all
+from ncclscope.cli.messages import print_message
 from ncclscope.errors import UsageError
 from ncclscope.humanize import plural, printable
 
@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     bring_in = salvage_for_all if os.geteuid() == 0 else salvage
     folders = bring_in(capture, refused)
     for text in refused:
-        print(f"ncclscope: left alone: {printable(text)}", file=sys.stderr)
+        print_message(f"ncclscope: left alone: {printable(text)}")
     if capture is not None and not folders and not refused and not capture.exists():
         message = f"cannot salvage {capture}: no such directory, and nothing in shared memory"
         raise UsageError(message, "Name the directory that `ncclscope run` printed")

@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+from ncclscope.cli.messages import print_message
 from ncclscope.cli.system_options import check_system
 from ncclscope.errors import UsageError
 from ncclscope.http.server import listen_error
@@ -61,32 +62,31 @@ def run(arguments: argparse.Namespace) -> int:
     )
     cache.read()
     for path in follower.unreadable:
-        print(f"ncclscope: {printable(str(path))} cannot be read and is left out", file=sys.stderr)
+        print_message(f"ncclscope: {printable(str(path))} cannot be read and is left out")
     if follower.other_hosts and not follower.jobs:
         hosts = ", ".join(sorted(map(printable, follower.other_hosts))[:3])
-        print(
+        print_message(
             f"ncclscope: no process of this host is in there, but of {hosts}: --all-hosts serves "
             "them",
-            file=sys.stderr,
         )
     idle = arguments.captures and not (follower.jobs or follower.other_hosts)
     if arguments.once:
         sys.stdout.write(cache.texts[TEXT].decode())
         if idle:
-            print("ncclscope: no job runs there", file=sys.stderr)
+            print_message("ncclscope: no job runs there")
         return 0
     otlp = _otlp(arguments, cache)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     if arguments.textfile:
-        print(f"ncclscope: writing {arguments.textfile}/ncclscope-*.prom", file=sys.stderr)
+        print_message(f"ncclscope: writing {arguments.textfile}/ncclscope-*.prom")
         _write_until(stop, arguments, cache, hooks)
         return 0
     server = _start(arguments, cache)
-    print(f"ncclscope: {server.url}/metrics", file=sys.stderr, flush=True)
+    print_message(f"ncclscope: {server.url}/metrics")
     if idle:
-        print("           no job runs there now; those that begin are served", file=sys.stderr)
+        print_message("           no job runs there now; those that begin are served")
     while not stop.wait(arguments.interval):
         cache.read_again()
         _look(hooks, follower)
@@ -145,7 +145,7 @@ def _write_until(
             now = (
                 f"cannot write there: {failure}. It goes on trying" if failure else "it works again"
             )
-            print(f"ncclscope: {arguments.textfile}: {now}", file=sys.stderr, flush=True)
+            print_message(f"ncclscope: {arguments.textfile}: {now}")
         if stop.wait(arguments.interval):
             break
         cache.read_again()

@@ -15,6 +15,7 @@ from ncclscope.capture.reader import (
     resolve_capture,
 )
 from ncclscope.cli import suggested_commands
+from ncclscope.cli.messages import print_message
 from ncclscope.cli.removed_logs import warn_of_removed_logs
 from ncclscope.cli.terminal import fit, paint
 from ncclscope.diagnose.hang.judge import judge
@@ -119,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
         others = _other_running_jobs(capture) if all_jobs else {}
         _show(status, capture, others, arguments)
     if status.hung and not arguments.json and not status.post_mortem:
-        print(
-            f"next: {printable(suggested_commands.command('diagnose', capture))}", file=sys.stderr
+        print_message(
+            f"next: {printable(suggested_commands.command('diagnose', capture))}",
         )
     return _HUNG_EXIT if any(job.hung for job in (status, *others.values())) else 0

@@ -3,7 +3,9 @@
 import os
 import re
 import shutil
+import stat
 import sys
+from typing import TextIO
 
 from ncclscope.humanize import wrapped
 
@@ -20,14 +22,24 @@ _FIRST_WORD = re.compile(r"( *(?:\d+\. )?)(\w+)(?=[ ·:]|$)")
 
 
 def output_width(widest: int) -> int:
-    """Columns to use, from 80 to `widest`: the terminal's; `widest` if the output is none.
+    """Columns to use, from 80 to `widest`: the terminal's; `widest` if the output is a file.
 
-    The variable COLUMNS sets them in any case.
+    The variable COLUMNS sets them in any case. What goes through a pipe into `grep` or `less` is
+    mostly read on the terminal that stderr is, so that one's width counts.
     """
     columns = widest
-    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+    if "COLUMNS" in os.environ or sys.stdout.isatty():
         columns = shutil.get_terminal_size((widest, 24)).columns
+    elif _is_pipe(sys.stdout) and sys.stderr.isatty():
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns or widest
     return min(max(columns, _NARROWEST), widest)
+
+
+def _is_pipe(stream: TextIO) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):  # closed, or not a file
+        return False
 
 
 def fit(line: str) -> list[str]:

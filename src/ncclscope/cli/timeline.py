@@ -13,6 +13,7 @@ from pathlib import Path
 from ncclscope.analysis.counted_completeness import completeness_with_counts, has_counters_only
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.messages import print_message
 from ncclscope.cli.progress import open_model_with_progress, progress_line
 from ncclscope.cli.removed_logs import warn_of_removed_logs
 from ncclscope.cli.selection_options import selection_of
@@ -81,14 +82,14 @@ def _write(timeline: Timeline, arguments: argparse.Namespace) -> int:
     left_out = write_html(timeline, path, selection=selection, progress=progress)
     if has_counters_only(model):
         hint = "it has totals only; record with --mode trace to see operations"
-        print(f"ncclscope: the page is empty: {hint}", file=sys.stderr)
-    print(f"ncclscope: {completeness_with_counts(model).line()}", file=sys.stderr)
+        print_message(f"ncclscope: the page is empty: {hint}")
+    print_message(f"ncclscope: {completeness_with_counts(model).line()}")
     if left_out:
         hint = "--last 10s, --rank or --comm choose a part, of which more is drawn"
-        print(f"           {left_out}\n           {hint}", file=sys.stderr)
+        print_message(f"           {left_out}", f"           {hint}")
     size = size_written(path)
     if size is not None:
-        print(f"           written: {printable(str(path))}, {amount(size)}", file=sys.stderr)
+        print_message(f"           written: {printable(str(path))}, {amount(size)}")
     timeline.stop()
     return 0
 
@@ -100,10 +101,10 @@ def _serve(server: PageServer, addresses: list[str], what: str, opens: bool) -> 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     print(*addresses, sep="\n", flush=True)
-    print(f"ncclscope: {what}, until Ctrl-C", file=sys.stderr)
+    print_message(f"ncclscope: {what}, until Ctrl-C")
     if not _has_display():
         if is_loopback(server.host):
-            print(f"           {_forwarding_hint(server)}", file=sys.stderr)
+            print_message(f"           {_forwarding_hint(server)}")
     elif opens:
         webbrowser.open(addresses[0])
     while not stop.wait(0.5):

@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import suppress
 
+from ncclscope.cli.messages import print_message
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable
 from ncclscope.live.job_follower import JobFollower, check_patterns
@@ -75,6 +76,6 @@ def _once(follower: JobFollower) -> int:
         follower.read()
         data = top_data(list(follower.jobs.values()), history)
     for path in follower.unreadable:
-        print(f"ncclscope: {printable(str(path))} cannot be read and is left out", file=sys.stderr)
+        print_message(f"ncclscope: {printable(str(path))} cannot be read and is left out")
     print("\n".join(screen_lines(data)))
     return 0

@@ -3,7 +3,6 @@
 import argparse
 import json
 import re
-import sys
 
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import communicator_rows
@@ -11,12 +10,15 @@ from ncclscope.analysis.time_selection import model_between
 from ncclscope.analysis.waiting.origins import Waiting, waiting_of
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.messages import print_message
 from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.cli.rank_arguments import parse_ranks
 from ncclscope.cli.selection_options import check_operations_for_time, time_selection_of
+from ncclscope.cli.terminal import fit, output_width
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.report.what_if import as_json, lines
 
+_WIDEST = 100
 _FORMS = "--without rank 2, --link 5-9 at median, --comm 'tp*' at 100 GB/s or at median, --free dp"
 
 
@@ -44,10 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(as_json(prediction), indent=2, allow_nan=False))
         return 0
-    for line in lines(model, waiting, change, prediction):
-        print(line)
+    for line in lines(model, waiting, change, prediction, output_width(_WIDEST)):
+        print("\n".join(fit(line)))
     if change == Change():
-        print(f"nothing is changed; say what: {_FORMS}", file=sys.stderr)
+        print_message(f"nothing is changed; say what: {_FORMS}")
     return 0
 
 

@@ -118,11 +118,11 @@ def _locked(folder: Path) -> Iterator[None]:
 def _decode(folder: Path, remove_raw: bool, decoding: Decoding) -> None:
     if is_decoded(folder):
         decoding.before += 1
-        if remove_raw:
+        if remove_raw and _has_log(folder):
             _check_readable(folder)
             decoding.removed_bytes += _remove_log(folder)
         return
-    if not any(folder.glob("log.*")):
+    if not _has_log(folder):
         decoding.without_log += 1
         return
     try:
@@ -148,6 +148,10 @@ def _decode(folder: Path, remove_raw: bool, decoding: Decoding) -> None:
     decoding.decoded_bytes += _bytes(folder, "decoded.*")
     if remove_raw:
         decoding.removed_bytes += _remove_log(folder)
+
+
+def _has_log(folder: Path) -> bool:
+    return any(folder.glob("log.*"))
 
 
 def _why_kept(folder: Path, process: Process) -> str:

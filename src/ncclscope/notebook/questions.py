@@ -143,10 +143,13 @@ def status(capture: Path) -> JobStatus:
     )
 
 
-def compare(a: list[Model], b: list[Model]) -> JobComparison:
-    """Runs of one job against runs of another."""
+def compare(
+    a: list[Model], b: list[Model], window: tuple[Moment, Moment] = (None, None)
+) -> JobComparison:
+    """Runs of one job against runs of another, or the same part of each."""
     if not a or not b:
         raise UsageError("cannot compare: one side has no run", "Give a capture on both sides")
+    a, b = ([_part(model, window) for model in side] for side in (a, b))
     compared = comparison.compare(a, b)
     names_a, names_b = ([str(model.path) for model in side] for side in (a, b))
     return JobComparison(

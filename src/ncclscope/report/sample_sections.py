@@ -76,15 +76,26 @@ def _row(name: tuple[str, ...], sample: GroupSample) -> tuple[Cell, ...]:
     )
 
 
+def _key_column(key: str, keys: tuple[str, ...], groups: list[Group]) -> Column:
+    """A column of what groups differ in. On a narrow terminal the datatype goes, where groups
+    differ in something else, too.
+    """
+    others = [other for other in keys if other != key]
+    distinct = {tuple(group.keys.get(other) for other in others) for group in groups}
+    can_go = key == "datatype" and len(distinct) == len(groups)
+    return Column(key, right=key in ("size", "rank", "tag"), drop=int(can_go))
+
+
 def intervals(summary: Summary, groups: tuple[Group, ...], most: int) -> Table | None:
     """Intervals of the whole, of communicators and of groups; None where all was timed."""
     if summary.total.sample is None:
         return None
     keys = summary.by
+    own = [group for group in groups[:most] if group.sample]
     columns = (
-        *(Column(key, right=key in ("size", "rank", "tag")) for key in keys),
-        Column("timed"), Column("GPU time"), Column("median", drop=2), Column("p99", drop=3),
-        Column("busbw"), Column("wait", drop=1), Column("run", drop=4),
+        *(_key_column(key, keys, own) for key in keys),
+        Column("timed"), Column("GPU time"), Column("median", drop=3), Column("p99", drop=4),
+        Column("busbw"), Column("wait", drop=2), Column("run", drop=5),
     )  # fmt: skip
     blank = ("",) * (len(keys) - 1)
     rows = [_row(("all", *blank), summary.total.sample)]
@@ -94,7 +105,6 @@ def intervals(summary: Summary, groups: tuple[Group, ...], most: int) -> Table |
             for row in summary.communicators[:most]
             if row.total.sample
         ]
-    own = [group for group in groups[:most] if group.sample]
     rows += [
         _row(tuple(_key_text(key, group.keys.get(key)) for key in keys), group.sample)
         for group in own

@@ -12,7 +12,10 @@ _MAIN = "MainThread"
 
 
 def stack_lines(stacks: Sequence[ProcessStacks]) -> Iterator[str]:
-    """The main thread of every rank, then other threads of Python."""
+    """The main thread of every live rank, then other threads of Python."""
+    if not stacks:
+        yield "no stacks: no process of the job is alive"
+        return
     yield "stacks, the innermost call first:"
     for threads in (True, False):
         groups: dict[ThreadStack, list[ProcessStacks]] = {}

@@ -135,6 +135,8 @@ def read_snapshot(folder: Path, now_ns: int, meta: MetadataTail | None = None) -
     `meta`: its metadata, for callers that read it again and again.
     """
     page = read_live_page(folder)
+    if page is None and meta is None:
+        return _from_events(folder, now_ns)
     meta = meta or MetadataTail(folder / "meta")
     header = meta.header if meta.read() else None
     if header is None or page is None:

@@ -59,6 +59,9 @@ def context_from_live_page(page: LivePage, texts: dict[int, str]) -> str:
 
 def context_from_events(process: Process) -> str:
     """The same from everything that the process left."""
+    kinds = process.slots.kinds
+    if kinds is not None and not kinds[layout.KINDS["Range"]]:
+        return ""
     ranges = ranges_of(events_of(process, ("Range",)))
     if ranges is None:
         return ""

@@ -56,7 +56,7 @@ def measured(*words: object, **variables: str) -> dict[str, Any]:
     return said
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+@pytest.mark.parametrize("ranks", [1, 2, 8])
 def test_every_operation(ranks: int) -> None:
     sizes = ("-b", "4K", "-e", "20K", "-f", 5) if ranks < 8 else ("-b", "20K")
     said = measured("all", "--ranks", ranks, *sizes, "-n", 3, "-w", 1)

@@ -57,11 +57,3 @@ def test_pages_of_messages_exist() -> None:
     ]
     assert "simulation.md" in names
     assert all((ROOT / "docs" / name).is_file() for name in names)
-
-
-def test_pages_can_be_on_a_site(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ncclscope import documentation
-
-    monkeypatch.setattr(documentation, "URL", "https://docs.example/0.2")
-    assert documentation.page("verbs/run.md") == "https://docs.example/0.2/verbs/run/"
-    assert documentation.page("README.md") == "https://docs.example/0.2/"

@@ -44,8 +44,7 @@ def _attempts(capture: Path) -> None:
 
 
 MADE: dict[str, Callable[[Path], object]] = {"attempts": _attempts} | {
-    name: partial(from_transcript, TRANSCRIPTS / name)
-    for name in ("2.23.4-v1-2ranks", "2.28.9-v5-3ranks-hang", "2.31.2-v7-2ranks")
+    name: partial(from_transcript, TRANSCRIPTS / name) for name in ("2.28.9-v5-3ranks-hang",)
 }
 
 

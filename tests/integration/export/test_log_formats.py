@@ -16,7 +16,7 @@ from ncclscope.export.callbacks import write_callbacks
 from ncclscope.export.inspector import TIMING_SOURCES, write_inspector
 from ncclscope.export.parquet import write_parquet
 from tests.support.player import (
-    FOLDERS,
+    INTERFACE_FOLDERS,
     TRANSCRIPTS,
     dump,
     ncclscope,
@@ -93,7 +93,7 @@ def check_callbacks(expected: list[Line], found: list[Line]) -> None:
     assert times == sorted(times)
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", INTERFACE_FOLDERS)
 def test_callbacks_are_the_transcript(folder: str, tmp_path: Path) -> None:
     from_transcript(TRANSCRIPTS / folder, tmp_path / "c")
     written = write_callbacks(package.open(tmp_path / "c").model, ALL, tmp_path / "logs")

@@ -1,6 +1,7 @@
 """One clock from captures: real jobs whose ranks pose as nodes, and simulated ones."""
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from ncclscope.model import build, join_processes
 from ncclscope.model.align.host_clocks import HostClocks
 from ncclscope.model.model import Model
+from tests.support.exhaustive import sample
 from tests.support.player import FOLDERS, TRANSCRIPTS, read_transcript, transcript_files
 from tests.support.writer import Straggler, SyntheticSpec, from_transcript, synthetic
 from tests.support.writer.physics import START_SPREAD_NS, STOP_SPREAD_NS
@@ -51,8 +53,10 @@ def bars(
     return np.array(inside), np.array(width)
 
 
-@pytest.mark.parametrize("shift_ns", [0, 3_600_000_000_000])
-@pytest.mark.parametrize("folder", FOLDERS)
+# Each job once, every other one with shifted clocks; all of both in an exhaustive run.
+@pytest.mark.parametrize(
+    ("shift_ns", "folder"), sample([*product([0, 3_600_000_000_000], FOLDERS)], 2)
+)
 def test_ranks_of_real_jobs_as_nodes(
     folder: str, shift_ns: int, tmp_path: Path, solved: Solved
 ) -> None:
@@ -81,21 +85,23 @@ def test_ranks_of_real_jobs_as_nodes(
     assert np.isfinite(width).all()
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"ranks_per_node": 2},
-        {"processes": 2, "ranks_per_node": 1},
-        {"processes": 16, "ranks_per_node": 1},
-        {"processes": 16, "ranks_per_node": 1, "channels": 1},
-        {"processes": 3, "ranks_per_node": 1, "node_drift_ppm": (0.0, 100.0, -100.0)},
-    ],
-    ids=["4x2", "2x1", "16x1", "16x1, one channel", "3x1, 360 ms/h"],
-)
-def test_simulated_nodes(spec: dict[str, Any], seed: int, tmp_path: Path, solved: Solved) -> None:
+SPECS: dict[str, dict[str, Any]] = {
+    "4x2": {"ranks_per_node": 2},
+    "2x1": {"processes": 2, "ranks_per_node": 1},
+    "16x1": {"processes": 16, "ranks_per_node": 1},
+    "16x1, one channel": {"processes": 16, "ranks_per_node": 1, "channels": 1},
+    "3x1, 360 ms/h": {
+        "processes": 3, "ranks_per_node": 1, "node_drift_ppm": (0.0, 100.0, -100.0),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("seed", "name"), sample([*product(range(2), SPECS)], 2))
+def test_simulated_nodes(name: str, seed: int, tmp_path: Path, solved: Solved) -> None:
     """Offsets, drifts and jitter as the simulation draws them."""
-    truth = synthetic(tmp_path / "capture", SyntheticSpec(operations=5000, seed=seed, **spec))
+    truth = synthetic(
+        tmp_path / "capture", SyntheticSpec(operations=5000, seed=seed, **SPECS[name])
+    )
     model, clocks = solved(tmp_path / "capture")
     there = truth.start_ns >= 0
     at = np.linspace(truth.start_ns[there].min(), truth.end_ns[there].max(), 300).astype(np.int64)

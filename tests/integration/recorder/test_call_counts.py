@@ -14,7 +14,7 @@ from ncclscope.capture.reader import open_capture, resolve_capture
 from ncclscope.nccl.events import INTERFACES
 from tests.support.callback_script import Script, every_event
 from tests.support.player import (
-    FOLDERS,
+    INTERFACE_FOLDERS,
     play_job,
     player,
     recording,
@@ -69,7 +69,7 @@ def by_rank(capture: Path) -> dict[int | None, Process]:
     }
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", INTERFACE_FOLDERS)
 def test_profile_counts_equal_the_trace(folder: str, tmp_path: Path) -> None:
     files = transcript_files(folder)
     for mode in ("profile", "trace", "full"):
@@ -96,7 +96,7 @@ def test_every_interface(version: int, end: str, tmp_path: Path) -> None:
 
 
 def test_every_operation_is_timed_or_has_a_reason(tmp_path: Path) -> None:
-    for folder in FOLDERS:
+    for folder in INTERFACE_FOLDERS:
         if "hang" in folder:
             continue
         play_job(transcript_files(folder), tmp_path / folder, "--realtime", mode="profile")

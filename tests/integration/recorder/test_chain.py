@@ -18,7 +18,7 @@ from ncclscope.nccl.events import INTERFACES
 from tests.support.callback_script import every_event
 from tests.support.paths import C_SOURCES, ROOT
 from tests.support.player import (
-    FOLDERS,
+    INTERFACE_FOLDERS,
     dump,
     player,
     read_transcript,
@@ -65,7 +65,7 @@ def reduced(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", INTERFACE_FOLDERS)
 def test_both_see_every_callback(folder: str, logging_plugin: Path, tmp_path: Path) -> None:
     file = transcript_files(folder)[0]
     plain = tmp_path / "t.jsonl"

@@ -4,11 +4,13 @@ invented, fields equal.
 
 import functools
 from collections import defaultdict
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from ncclscope.capture.salvage import arena_dir, salvage
+from tests.support.exhaustive import sample
 from tests.support.player import FOLDERS, dump, play_job, read_transcript, transcript_files
 from tests.support.transcript_check import Line, check_process
 
@@ -25,8 +27,10 @@ def split_by_process(events: list[Line]) -> dict[int, list[Line]]:
     return processes
 
 
-@pytest.mark.parametrize("end", ["finalize", "exit", "kill"])
-@pytest.mark.parametrize("folder", FOLDERS)
+# Every job, with ends in turn; all ends of each in an exhaustive run.
+@pytest.mark.parametrize(
+    ("end", "folder"), sample([*product(["finalize", "exit", "kill"], FOLDERS)], 2)
+)
 def test_every_callback_comes_back(folder: str, end: str, tmp_path: Path) -> None:
     files = transcript_files(folder)
     capture = tmp_path / "capture"

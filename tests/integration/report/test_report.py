@@ -1,6 +1,7 @@
 """`ncclscope report` on captures of real jobs, from operations and from counters."""
 
 import csv
+import functools
 import io
 import json
 from collections import Counter
@@ -9,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.player import FOLDERS, TRANSCRIPTS, ncclscope, play_job, transcript_files
+from tests.support.player import (
+    FOLDERS,
+    INTERFACE_FOLDERS,
+    TRANSCRIPTS,
+    ncclscope,
+    play_job,
+    transcript_files,
+)
 from tests.support.writer import from_transcript
 
 STRAGGLER = "2.28.9-v5-4ranks-straggler"
@@ -29,6 +37,7 @@ def capture_of(captures: Path, folder: str) -> Path:
     return capture
 
 
+@functools.cache
 def as_json(*arguments: str | Path) -> dict[str, Any]:
     printed = ncclscope("report", "--json", *arguments)
     assert printed.returncode == 0, printed.stderr
@@ -68,7 +77,7 @@ def test_rows_add_up_to_completeness(folder: str, captures: Path) -> None:
         assert row["algbw_gbs"] is None or row["sources"].keys() & set(timed[:3])
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", INTERFACE_FOLDERS)
 def test_counters_give_the_same_calls(folder: str, captures: Path, tmp_path: Path) -> None:
     play_job(transcript_files(folder), tmp_path / "profile", mode="profile")
     counted, traced = as_json(tmp_path / "profile"), as_json(capture_of(captures, folder))
@@ -84,8 +93,8 @@ def test_counters_give_the_same_calls(folder: str, captures: Path, tmp_path: Pat
     for row in counted["operations"]:
         if (row["function"], row["size_bytes"]) in datatypes:
             assert row["datatype"] == datatypes[row["function"], row["size_bytes"]]
-    text = ncclscope("report", tmp_path / "profile").stdout
-    assert "needs trace" in text
+    if folder == TWO_RANKS:
+        assert "needs trace" in ncclscope("report", tmp_path / "profile").stdout
 
 
 def test_straggler_is_named(captures: Path) -> None:

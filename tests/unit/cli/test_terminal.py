@@ -1,8 +1,14 @@
 """Colours of what is printed: where they are wanted, and on which words."""
 
+import fcntl
+import os
+import pty
+import struct
+import termios
+
 import pytest
 
-from ncclscope.cli.terminal import fit, paint, uses_colour
+from ncclscope.cli.terminal import fit, output_width, paint, uses_colour
 
 
 @pytest.fixture
@@ -60,3 +66,25 @@ def test_lines_fit_a_terminal_and_stay_whole_elsewhere(no_variables: pytest.Monk
     assert all(len(part) <= 80 for part in parts)
     assert parts[1].startswith("      ")
     assert " ".join(part.strip() for part in parts) == line.strip()
+
+
+def test_what_goes_through_a_pipe_is_as_wide_as_the_terminal(
+    no_variables: pytest.MonkeyPatch,
+) -> None:
+    no_variables.delenv("COLUMNS", raising=False)
+    reading, writing = os.pipe()
+    terminal, other_end = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 90, 0, 0))
+    with (
+        open(writing, "w") as pipe,
+        open(other_end, "w") as screen,
+        open(reading),
+        open(terminal),
+        open(os.devnull, "w") as file,
+    ):
+        no_variables.setattr("sys.stdout", pipe)
+        assert output_width(160) == 160
+        no_variables.setattr("sys.stderr", screen)
+        assert output_width(160) == 90
+        no_variables.setattr("sys.stdout", file)
+        assert output_width(160) == 160

@@ -123,8 +123,48 @@ def test_the_site_lists_pages_that_there_are() -> None:
 
 
 def test_addresses_have_one_setting() -> None:
-    for file, text in addresses.files().items():
-        assert file.read_text() == text, "run `python -m tools.addresses`"
+    assert not addresses.stale_files(), "run `python -m tools.addresses`"
+    repository, site = addresses.setting("Repository"), addresses.setting("Documentation")
+    host, owner = repository.split("/")[2:4]
+    files = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
+    naming = {
+        name
+        for name in files
+        if name and (ROOT / name).is_file()
+        for text in [(ROOT / name).read_bytes()]
+        if f"{host}/{owner}/".encode() in text or site.encode() in text
+    }
+    written = {str(file.relative_to(ROOT)) for file in addresses.files()}
+    assert naming - written == {"tools/addresses.py", "CONTRIBUTING.md"}, "they explain the setting"
+
+
+def test_a_release_is_of_a_tag_and_of_its_own_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, tag = addresses.setting("Repository"), f"v{VERSION}"
+    assert release.refusals(tag, own, takes_placeholder=False) == []
+    (reason,) = release.refusals("v0.0.1", own, takes_placeholder=False)
+    assert reason.startswith("the tag is v0.0.1")
+    (reason,) = release.refusals(tag, "https://forge.example/fork/ncclscope", True)
+    assert "pyproject.toml names" in reason
+    monkeypatch.setattr(addresses, "stale_files", lambda: ["Chart.yaml"])
+    (reason,) = release.refusals(tag, own, takes_placeholder=False)
+    assert reason.startswith("Chart.yaml: other addresses")
+
+
+def test_a_made_up_address_is_not_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses, "PLACEHOLDER", addresses.setting("Repository"))
+    (reason,) = release.refusals(None, None, takes_placeholder=False)
+    assert "is made up" in reason
+    assert release.refusals(None, None, takes_placeholder=True) == []
+    monkeypatch.setattr(addresses, "PLACEHOLDER", "https://another.example/a/b")
+    assert release.refusals(None, None, takes_placeholder=False) == []
+
+
+def test_workflows_run_targets_of_make() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    used = set()
+    for file in (ROOT / ".github" / "workflows").iterdir():
+        used |= set(re.findall(r"\bmake ([a-z]+)\b", file.read_text()))
+    assert {"release", "chart", "site", "docs"} <= used <= targets
 
 
 def test_links_out_of_the_docs_lead_to_the_repository() -> None:

@@ -55,6 +55,9 @@ def test_answers_are_what_the_verbs_print(capture: Capture, tmp_path: Path) -> N
     compared = ncclscope.compare(capture, str(capture.path))
     assert dict(compared) == dict(capture.compare([capture]))
     assert compared.verdict == compared["verdict"] == compared.comparison.verdict
+    both = [capture.path, capture.path]
+    printed = command("compare", *both, "--last", "200ms", "--json").stdout
+    assert json.loads(printed) == dict(capture.compare(capture, since=-0.2)) != dict(compared)
 
 
 def test_answers_have_objects_and_frames(capture: Capture) -> None:

@@ -12,7 +12,13 @@ from ncclscope.capture.dump_events import events_of
 from ncclscope.capture.process import Process
 from ncclscope.capture.segment import expand
 from tests.support.captures import undamaged_processes
-from tests.support.player import FOLDERS, TRANSCRIPTS, play_job, read_transcript, transcript_files
+from tests.support.player import (
+    INTERFACE_FOLDERS,
+    TRANSCRIPTS,
+    play_job,
+    read_transcript,
+    transcript_files,
+)
 from tests.support.transcript_check import check_process
 from tests.support.writer import from_transcript
 
@@ -42,7 +48,7 @@ def recorded_times(events: list[Line]) -> dict[int, list[list[int]]]:
     return threads
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", INTERFACE_FOLDERS)
 def test_a_transcript_comes_back_at_its_own_times(folder: str, tmp_path: Path) -> None:
     from_transcript(TRANSCRIPTS / folder, tmp_path / "capture")
     files = transcript_files(folder)
@@ -70,7 +76,7 @@ def heads(process: Process) -> dict[int, tuple[int, ...]]:
     return dict(zip(expand(blocks.key, blocks.count).tolist(), rows, strict=True))
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", INTERFACE_FOLDERS)
 def test_the_plugin_writes_the_same_slots(folder: str, tmp_path: Path) -> None:
     from_transcript(TRANSCRIPTS / folder, tmp_path / "written")
     play_job(transcript_files(folder), tmp_path / "played")

@@ -225,13 +225,16 @@ def _stream_keys(columns: _Columns) -> Ints:
 
 
 def _classes(run: Run) -> Ints:
-    """By communicator the number of its class: `dp:0,2` and `dp:1,3` are both dp of two ranks."""
+    """By communicator the number of its class: `dp:0,2` and `dp:1,3` are both dp of two ranks.
+    Numbers in a name tell communicators of one kind apart, too, as in `stage3` or `pp8to4`.
+    """
     table = run.model.tables["communicators"]
     ranks, nodes = np.asarray(table["ranks"]).tolist(), np.asarray(table["nodes"]).tolist()
     numbers: dict[tuple[str, int, bool], int] = {}
     classes = []
     for row, name in enumerate(run.model.communicator_names):
-        shape = (re.split(r"[:#]", name)[0], ranks[row], nodes[row] > 1)
+        word = re.sub(r"\d+", "", re.split(r"[:#]", name)[0])
+        shape = (word, ranks[row], nodes[row] > 1)
         classes.append(numbers.setdefault(shape, len(numbers)))
     return np.array(classes, np.int64)
 

@@ -286,7 +286,8 @@ def _once_each(kernels: Kernels, events: Ints, weight: Ints, excess: Floats) -> 
     whose own transfer took longest is at the other end of what was slow.
     """
     kernel = events // 3
-    first, count = kernels.partner_first[kernel], np.diff(kernels.partner_first)[kernel]
+    first = kernels.partner_first[kernel]
+    count = kernels.partner_first[kernel + 1] - first
     own = np.repeat(np.arange(len(kernel)), count)
     place = np.arange(len(own)) - np.repeat(np.cumsum(count) - count, count)
     other = kernels.partner[np.repeat(first, count) + place].astype(np.int64)

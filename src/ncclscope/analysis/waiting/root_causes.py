@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ncclscope.analysis.waiting.arrivals import END
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.rank_delays import LEAST_PAUSE, OFTEN, Delays, delays_of
@@ -40,6 +41,9 @@ _FLOOR = 0.02  # of the largest: smaller ones are alike
 _MOST_KERNELS = 2_000_000  # of a run whose waiting is explained more than once
 _DEVIATIONS = 2.0  # of counts that chance alone makes
 _SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the median
+_FAR_LONGER = 2.0  # times the usual transfer
+_LEADS_PATH = 6.0  # times what any other rank has beyond the usual on the critical path
+_LEAST_ON_PATH = 0.04  # of the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +215,8 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     alike, more = standing_out(steady), standing_out(own)
     long = standing_out(np.where(taken, 0, sums))
     long &= sums >= _HABIT * left.judged_ns
-    habit, candidates = alike & (own > 0), alike | more | long
+    leads = _leads_path(left, taken)
+    habit, candidates = alike & (own > 0), alike | more | long | leads
     # Neither steps that are long for all ranks nor single pauses hide a habit.
     most = steady >= _MOST_OF_IT * _excess_ns(left, trimmed=True)
     least = _LEAD * left.judged_ns if _is_tied_loosely(left) else 0.0
@@ -223,9 +228,28 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
             or (more[place] and _is_no_chance(left, rank, candidates, bool(long[place])))
             or (long[place] and own[place] > 0 and _is_often_long(left, rank, candidates))
             or (_is_only_origin(left, own, place) and delays_of(left, rank).steady)
+            or leads[place]
         ):
             late.append(rank)
     return late
+
+
+def _leads_path(waiting: Waiting, taken: Bools) -> Bools:
+    """Which rank has far more beyond the usual on the critical path than any other, again and
+    again: what it costs does not depend on when and how often it is late. `taken`: ranks that are
+    taken out already.
+    """
+    kernels = waiting.kernels
+    on_path = waiting.excess_on_path_ns.reshape(-1, 3)[:, :2].sum(axis=1).astype(np.float64)
+    on_path[waiting.start_up | taken[kernels.rank]] = 0
+    sums = np.bincount(kernels.rank, on_path, minlength=len(kernels.ranks))
+    squares = np.bincount(kernels.rank, on_path * on_path, minlength=len(kernels.ranks))
+    leads = sums >= _LEAST_ON_PATH * waiting.judged_ns
+    # As many delays of equal length as these.
+    leads &= sums * sums >= OFTEN * squares
+    if len(sums) <= _FEW_OTHERS or not leads.any():
+        return np.zeros(len(sums), bool)
+    return np.asarray(leads & (sums >= _LEADS_PATH * np.sort(sums)[-2]))
 
 
 def _excess_ns(waiting: Waiting, trimmed: bool = False) -> Floats:
@@ -319,9 +343,29 @@ def _slow_communicators(waiting: Waiting, transfers: Floats) -> list[int]:
     excess[: len(usual.steady_transfer_excess_ns)] = usual.steady_transfer_excess_ns
     total = np.zeros(len(class_of))
     total[: len(usual.steady_transfer_ns)] = usual.steady_transfer_ns
-    slower = excess > _SLOWER * (total - excess)
+    slower = (excess > _SLOWER * (total - excess)) | _is_slow_at_times(waiting)
     for number in np.unique(class_of[used]):
         peers = used[class_of[used] == number]
         chosen = standing_out(transfers[peers]) & slower[peers]
         rows += peers[chosen].tolist()
     return rows
+
+
+def _is_slow_at_times(waiting: Waiting) -> Bools:
+    """By communicator whether transfers that are far longer than usual make the run longer, as in
+    a part of it, or in some steps.
+    """
+    far = far_longer(waiting)
+    on_path = np.where(far, waiting.excess_on_path_ns[END::3], 0)
+    rows = waiting.kernels.communicator
+    count = len(waiting.kernels.communicator_class)
+    sums = np.bincount(rows, on_path, minlength=count)
+    times = np.bincount(rows[on_path > 0], minlength=count)
+    return np.asarray((sums >= _HABIT * waiting.judged_ns) & (times >= OFTEN))
+
+
+def far_longer(waiting: Waiting) -> Bools:
+    """By kernel whether its transfer took far longer than usual; none of the start-up."""
+    usual = np.nan_to_num(waiting.usual.median_ns[END::3], nan=np.inf)
+    long = waiting.dependencies.length_ns[END::3] > _FAR_LONGER * usual
+    return np.asarray(long & ~waiting.start_up & ~waiting.kernels.pair)

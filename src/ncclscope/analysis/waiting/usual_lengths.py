@@ -24,6 +24,7 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 
 _LEAST_REPEATS = 8
 _LEAST_OF_KIND = 2
+_FAR_FASTER = 2.0
 _SLOW_STAGE = 1.4  # own time, times that of the median stage: less is design
 _LEAST_STAGES = 4
 _COMPARED_IN_STAGES = (_abi.EDGE_GPU, _abi.EDGE_HOST, _abi.EDGE_HOST_AFTER_SYNC)
@@ -156,11 +157,31 @@ def _of_transfers(edges: _Edges, end_ns: Ints) -> tuple[Floats, Floats, Floats]:
     member = np.where(kernels.pair, edges.rank, communicator)
     kind = kernels.transfer_kind.astype(np.int64)
     usual = _usual((kind, kind), member, length, edges.sample, edges.every)
+    if kernels.pair.any():
+        usual = np.fmin(usual, _of_other_links(edges, kind, length)[:, kind])
     past = own_past(kind, member, length, end_ns, edges.sample)
     usual = np.where(np.isnan(past[:, kind]), usual, past[:, kind])
     table = _quantiles(kind, member, length, edges.lasting)
     excess, total = _steady(table, int(communicator.max(initial=0)) + 1)
     return usual, excess, total
+
+
+def _of_other_links(edges: _Edges, kind: Ints, length: Ints) -> Floats:
+    """By kind of exchanges of three or four ranks the median and the high quantile of the fastest
+    rank, where it is far faster than the usual one: both ends of one slow link are two ranks, and
+    would be what is usual. NaN for others.
+    """
+    pairs = edges.sample[edges.kernels.pair[edges.sample]]
+    table, kinds = _quantiles(kind, edges.rank, length, pairs), int(kind.max(initial=0)) + 1
+    members = np.bincount(table.group, minlength=kinds)
+    order = np.lexsort((table.quantiles[0], table.group))
+    fastest = order[np.flatnonzero(np.diff(table.group[order], prepend=-1))]
+    usual = table.of_usual_member(0, kinds)[table.group[fastest]]
+    few = np.isin(members[table.group[fastest]], (3, 4)) & (table.count[fastest] >= _LEAST_REPEATS)
+    fastest = fastest[few & (table.quantiles[0][fastest] * _FAR_FASTER < usual)]
+    values = np.full((2, kinds), np.nan)
+    values[:, table.group[fastest]] = [table.quantiles[place][fastest] for place in (0, 1)]
+    return values
 
 
 def _slowness(

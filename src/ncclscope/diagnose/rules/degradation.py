@@ -12,6 +12,8 @@ from ncclscope.humanize import percent, plural
 
 _SLOWER = 1.2  # times as long: less is not looked for
 _LOST_SHARE = 0.01
+_LOST_AT_TIMES = 0.04  # networks vary: less is no problem
+_MOST_REPLAYED = 1_000  # slow collectives
 _GRAVE_SHARE = 0.25
 _MOST_NAMES = 4
 # Findings are sorted by the time that they cost: this one follows the slowdown that it is about.
@@ -22,7 +24,7 @@ def find(context: RuleContext) -> list[Finding]:
     """A finding for each slowdown, and one more where it spared the other scope."""
     findings = []
     for slowdown in slowdowns(context.run, context.synchronized, _SLOWER):
-        finding = _slower(context, slowdown)
+        finding = None if _is_named(context, slowdown) else _slower(context, slowdown)
         if finding is not None:
             findings.append(finding)
             findings += _one_scope(context, slowdown, finding)
@@ -33,11 +35,40 @@ def _factor(slowdown: Slowdown) -> float:
     return float(np.median([change.factor for change in slowdown.changes]))
 
 
+def _is_named(context: RuleContext, slowdown: Slowdown) -> bool:
+    """Whether slow_link.py names all communicators that are slow now and then."""
+    causes = context.root_causes
+    named = set(causes.communicators) if causes is not None else set()
+    rows = {change.communicator for change in slowdown.changes}
+    return slowdown.at_times is not None and rows <= named
+
+
+def _is_replayed(slowdown: Slowdown) -> bool:
+    return slowdown.at_times is None or len(slowdown.at_times.began_ns) <= _MOST_REPLAYED
+
+
+def _kind(slowdown: Slowdown) -> str:
+    if slowdown.at_times is not None:
+        return "slower at times"
+    return "slower" if slowdown.ended_ns is None else "slower for a while"
+
+
 def _as_before(slowdown: Slowdown) -> Change:
     """Transfers that are as fast as before: some of the slow ones hide behind other work."""
+    factor = {change.communicator: change.factor for change in slowdown.changes}
+    if slowdown.at_times is not None:
+        slow = slowdown.at_times
+        columns = (slow.communicator.tolist(), slow.began_ns.tolist(), slow.ended_ns.tolist())
+        # An end on one rank is hardly later than on others.
+        return Change(
+            faster=tuple(
+                (c, factor[c], (a + b) // 2, b + (b - a) // 2)
+                for c, a, b in zip(*columns, strict=True)
+            )
+        )
     until = slowdown.ended_ns if slowdown.ended_ns is not None else np.iinfo(np.int64).max
     window = (slowdown.began_ns, int(until))
-    return Change(faster=tuple((c.communicator, c.factor, *window) for c in slowdown.changes))
+    return Change(faster=tuple((row, times, *window) for row, times in factor.items()))
 
 
 def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
@@ -50,16 +81,19 @@ def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
     most = max(lost.values(), default=0.0)
     share = min(most * context.synchronized.weight / run.span_ns, 1.0)
     at_most = "up to "  # transfers may hide behind other work
-    if context.what_if is not None and not context.what_if.why_not:
+    if context.what_if is not None and not context.what_if.why_not and _is_replayed(slowdown):
         share = min(share, context.what_if.predict(_as_before(slowdown)).gained_share)
         at_most = ""
-    if share < _LOST_SHARE:
+    if share < (_LOST_SHARE if slowdown.at_times is None else _LOST_AT_TIMES):
         return None
     factor, at = _factor(slowdown), context.at(slowdown.began_ns)
     when, until, compared = f"from {at} s on", "", f"before and after {at} s"
     if slowdown.ended_ns is not None:
         until = context.at(slowdown.ended_ns)
         when, compared = f"from {at} to {until} s", "in that time and outside of it"
+    if slowdown.at_times is not None:
+        times, of_all = len(slowdown.at_times.began_ns), slowdown.at_times.of_all
+        when, compared = f"now and then, {times:,} of {of_all:,}", "in these and in all others"
     names = tuple(run.model.communicator_names[c.communicator] for c in slowdown.changes)
     more = len(names) - _MOST_NAMES
     listed = ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
@@ -70,8 +104,10 @@ def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
         f"{when} collectives take {factor:.3g} times as long on the wire on "
         f"{plural(len(names), 'communicator')} ({listed}); {at_most}"
         f"{percent(share)} of the run lost",
-        "look for what began then: link errors, other jobs on the network, thermal throttling",
-        kind="slower for a while" if until else "slower",
+        "look for what began then: link errors, other jobs on the network, thermal throttling"
+        if slowdown.at_times is None
+        else "look for what comes and goes: other jobs on the network, packets that are lost",
+        kind=_kind(slowdown),
         ranks=() if len(ranks) == len(run.host_of) else ranks,
         hosts=(),
         communicators=names,

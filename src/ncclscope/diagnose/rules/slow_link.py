@@ -11,6 +11,8 @@ from ncclscope.analysis.links import (
     proxy_step_transfers,
 )
 from ncclscope.analysis.robust_statistics import robust_spread
+from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.root_causes import far_longer
 from ncclscope.analysis.waiting.what_if import Change, Prediction
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.diagnose.finding import CRITICAL, WARNING, Evidence, Finding
@@ -19,9 +21,10 @@ from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent, ranks_in_words
 
 SLOWER = 1.5  # times the median link
-_SLOWER_OF_FEW = 2.5  # without many peers to compare with
+_SLOWER_OF_FEW = 2.5  # without many peers to compare with, or than before
+_SLOWER_OF_TWO = 4.0  # of two links one is always the slower one
 _MANY_LINKS = 5
-_LEAST_PEERS = 3  # of two links one is always the slower one
+_EXPLAINED = 0.2  # of what a slower link at the same rank takes beyond the usual
 _TIMES_NOISE = 6.0
 _NOISE_FLOOR = 0.05
 LEAST_OPERATIONS = 10  # of a link
@@ -55,27 +58,54 @@ def _by_transfers(context: RuleContext) -> list[Finding]:
 
 # ---- links ----
 def _slow_links(links: Links) -> Bools:
-    """Which links are far slower than others within nodes, or between nodes. Too few to compare
-    with each other are compared with their own past.
+    """Which links are far slower than others within nodes, or between nodes, or than they were
+    themselves while others stayed as they were.
     """
     enough = links.operations >= LEAST_OPERATIONS
     slow = np.zeros(len(links.operations), bool)
     for scope in (links.across_nodes, ~links.across_nodes):
         peers = enough & scope
-        if peers.sum() < _LEAST_PEERS:
-            slow |= peers & (links.past_slowness > _SLOWER_OF_FEW)
-            continue
-        few = peers.sum() < _MANY_LINKS
-        usual = float(np.sort(links.slowness[peers])[(peers.sum() - 1) // 2])
-        noise = 0.0 if few else max(robust_spread(links.slowness[peers]), _NOISE_FLOOR)
-        slow |= peers & (links.slowness > (_SLOWER_OF_FEW if few else SLOWER) * usual)
-        slow &= ~peers | (links.slowness > usual + _TIMES_NOISE * noise)
-    return slow
+        if peers.any():
+            slow |= peers & (_is_slower(links, peers) | _became_slower(links, peers))
+    return slow & ~_is_explained(links, slow)
+
+
+def _is_slower(links: Links, peers: Bools) -> Bools:
+    """Which links are far slower than these, which are their peers."""
+    count = int(peers.sum())
+    usual = float(np.sort(links.slowness[peers])[(count - 1) // 2])
+    if count < _MANY_LINKS:
+        times = _SLOWER_OF_FEW if count > 2 else _SLOWER_OF_TWO
+        return np.asarray(links.slowness > times * usual)
+    noise = max(robust_spread(links.slowness[peers]), _NOISE_FLOOR)
+    return np.asarray(links.slowness > max(SLOWER * usual, usual + _TIMES_NOISE * noise))
+
+
+def _became_slower(links: Links, peers: Bools) -> Bools:
+    """Which links were far faster for a part of the run, where most of these links were not."""
+    count = int(peers.sum())
+    # Two links may be both ways between the same ranks.
+    usual = float(np.sort(links.past_slowness[peers])[(count - 1) // 2]) if count > 2 else 1.0
+    return np.asarray(links.past_slowness > _SLOWER_OF_FEW * usual)
+
+
+def _is_explained(links: Links, slow: Bools) -> Bools:
+    """Which links share an end with one that is several times slower: a kernel that exchanges with
+    several ranks ends as a whole.
+    """
+    excess = np.maximum(links.slowness, links.past_slowness) - 1
+    worst: dict[int, float] = {}
+    for row in np.flatnonzero(slow).tolist():
+        for rank in (int(links.source[row]), int(links.destination[row])):
+            worst[rank] = max(worst.get(rank, 0.0), float(excess[row]))
+    ends = zip(links.source.tolist(), links.destination.tolist(), strict=True)
+    most = np.array([max(worst.get(a, 0.0), worst.get(b, 0.0)) for a, b in ends])
+    return np.asarray(excess < _EXPLAINED * most)
 
 
 def _link_findings(context: RuleContext, links: Links, what: str) -> list[Finding]:
     rows = np.flatnonzero(_slow_links(links))
-    rows = rows[np.argsort(-links.slowness[rows])]
+    rows = rows[np.argsort(-np.maximum(links.slowness, links.past_slowness)[rows])]
     ends = np.concatenate([links.source[rows], links.destination[rows]])
     ranks, times = np.unique(ends, return_counts=True)
     # Several slow links that share one rank are that rank's.
@@ -139,8 +169,7 @@ def _evidence(context: RuleContext, links: Links, rows: list[int], what: str) ->
 
 
 def _slowness(links: Links, row: int) -> str:
-    peers = (links.operations >= LEAST_OPERATIONS) & (links.across_nodes == links.across_nodes[row])
-    if peers.sum() < _LEAST_PEERS:
+    if links.past_slowness[row] > links.slowness[row]:
         return f"{links.past_slowness[row]:.3g} times as slow as it was when it was fast"
     return f"{links.slowness[row]:.3g} times as slow as its peers"
 
@@ -228,15 +257,13 @@ def _group_finding(context: RuleContext, communicator: int, prediction: Predicti
     name, ranks = run.model.communicator_names[communicator], run.ranks_of(communicator)
     hosts = sorted({run.host_of[rank] for rank in ranks if rank in run.host_of})
     listed = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
-    excess = waiting.usual.steady_transfer_excess_ns[communicator]
-    total = waiting.usual.steady_transfer_ns[communicator]
-    factor = float(total / max(total - excess, 1.0))
+    factor, often = _group_slowness(waiting, communicator)
     share = prediction.gained_share
     return Finding(
         "slow_link",
         CRITICAL if share >= _GRAVE_SHARE else WARNING,
         f"{name} ({ranks_in_words(tuple(ranks))}; {listed}) is {factor:.3g} times as slow "
-        f"on the wire as communicators like it; {_cost(prediction, share)}",
+        f"on the wire as communicators like it{often}; {_cost(prediction, share)}",
         "one of its links is slow: record in mode full to see which",
         kind="group",
         ranks=tuple(ranks),
@@ -252,3 +279,22 @@ def _group_finding(context: RuleContext, communicator: int, prediction: Predicti
         confidence=0.7,
         lost_share=share,
     )
+
+
+def _group_slowness(waiting: Waiting, communicator: int) -> tuple[float, str]:
+    """How many times as slow as usual a communicator is, and how often where it is slow at times
+    only: " in 10 of 30 collectives".
+    """
+    excess = waiting.usual.steady_transfer_excess_ns[communicator]
+    total = waiting.usual.steady_transfer_ns[communicator]
+    factor = float(total / max(total - excess, 1.0))
+    if factor >= SLOWER:
+        return factor, ""
+    own = (waiting.kernels.communicator == communicator) & ~waiting.start_up
+    slow = own & far_longer(waiting)
+    usual, length = waiting.usual.median_ns[2::3], waiting.dependencies.length_ns[2::3]
+    if not slow.any():
+        return factor, ""
+    ranks = len(np.unique(waiting.kernels.rank[own]))
+    times, of_all = (-(-int(rows.sum()) // ranks) for rows in (slow, own))
+    return float(np.median(length[slow] / usual[slow])), f" in {times:,} of {of_all:,} collectives"

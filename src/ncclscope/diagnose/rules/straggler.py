@@ -323,16 +323,17 @@ def _by_rank(account: WaitingAccount) -> dict[int, int]:
     return sums
 
 
-def _share(context: RuleContext, account: WaitingAccount) -> float:
-    """What the average rank waited, of the run, without start-up."""
-    ranks = max(len(account.ranks), 1)
-    waited = (account.total_ns - account.start_up_ns) / ranks
-    return min(waited / context.run.span_ns, 1.0)
+def _waited_ns(account: WaitingAccount) -> float:
+    """What operations of the average rank waited, without start-up. Operations on several streams
+    wait at the same time: this may be longer than the run.
+    """
+    return (account.total_ns - account.start_up_ns) / max(len(account.ranks), 1)
 
 
 def _nobody_in_particular(context: RuleContext, account: WaitingAccount) -> list[Finding]:
     """Much waiting, and no rank that most of it began on."""
-    share = _share(context, account)
+    waited_ns = _waited_ns(account)
+    share = waited_ns / context.run.span_ns
     if share < _MUCH_WAITING:
         return []
     largest = _largest_part(context, account)
@@ -340,8 +341,8 @@ def _nobody_in_particular(context: RuleContext, account: WaitingAccount) -> list
         Finding(
             "straggler",
             INFO,
-            f"{percent(share)} of the run passes in waiting for other ranks, on the average rank; "
-            f"no rank stands out, {largest}",
+            f"operations of the average rank wait {duration(waited_ns)} for other ranks, in a run "
+            f"of {duration(context.run.span_ns)}; no rank stands out, {largest}",
             "ncclscope report shows all origins of waiting",
             kind="anyone",
             evidence=(
@@ -352,7 +353,7 @@ def _nobody_in_particular(context: RuleContext, account: WaitingAccount) -> list
                 ),
             ),
             confidence=0.6,
-            lost_share=share,
+            lost_share=min(share, 1.0),
         )
     ]
 
