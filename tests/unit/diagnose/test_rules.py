@@ -31,7 +31,7 @@ from tests.support.planted_faults import FAULTS, PAIRS, PlantedJob, judge_findin
 from tests.support.writer import Straggler, SyntheticSpec, Work, synthetic
 from tests.support.writer.scenario import write_scenario
 
-RANKS = 16
+RANKS = 32
 # The bars (95 %, 200 healthy jobs) are in benchmarks/diagnose_quality.py; here, one of each.
 SEED = 1
 
