@@ -12,7 +12,6 @@ from ncclscope._version import __version__
 from ncclscope.cli import COMMANDS, GROUPS, exit_codes
 from ncclscope.cli.examples import EXAMPLES
 from ncclscope.cli.verb_options import Option, Verb, all_verbs
-from ncclscope.documentation import URL, page
 
 
 def _text(text: str) -> str:
@@ -30,8 +29,6 @@ def _head(name: str, summary: str) -> list[str]:
 
 def _more(verb: str) -> list[str]:
     """Where there is more: a build does not know the folder that its pages will be in."""
-    if URL:
-        return [_text(page(f"verbs/{verb}.md"))]
     return [_text(f"`ncclscope {verb} --help` names the page with the details.")]
 
 
