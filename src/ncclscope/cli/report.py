@@ -1,6 +1,7 @@
 """`ncclscope report`."""
 
 import argparse
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,6 @@ from ncclscope.errors import IncompleteError, UsageError
 from ncclscope.humanize import printable
 from ncclscope.ingest.kernel_files import read_kernels, traces_of
 from ncclscope.ingest.nccl_log_topology import topology_of
-from ncclscope.json_answers import json_text
 from ncclscope.model.model import Model
 from ncclscope.output_files import check_file, is_stdout, size_written, write_text
 from ncclscope.report.html import as_html
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     groups = sorted_groups(summary.groups, arguments.sort)
     topology = topology_of(model.path)
     if arguments.json:
-        print(json_text(as_json(summary, groups, topology)))
+        print(json.dumps(as_json(summary, groups, topology), indent=2, allow_nan=False))
     elif arguments.csv:
         print(as_csv(summary, groups), end="")
     elif arguments.html:
