@@ -30,7 +30,7 @@ def _delete(info: CaptureInfo) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Deletes captures by age and size; captures of running jobs stay."""
     if not arguments.older_than and not arguments.keep:
-        message = "prune needs to be told what to delete"
+        message = "prune deletes nothing without a limit"
         raise UsageError(message, "Give --older-than AGE, --keep BYTES, or both")
     age = parse_age(arguments.older_than) if arguments.older_than else None
     keep = parse_bytes(arguments.keep) if arguments.keep else None

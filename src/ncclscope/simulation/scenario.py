@@ -317,7 +317,7 @@ def problems(s: Scenario) -> Iterator[str]:
             yield "heavy has a factor and is of a SendRecv"
     for marked in s.ranges:
         if not 0 <= marked.first <= len(s.calls) or not -1 <= marked.last < len(s.calls):
-            yield f"range {marked.text} is around calls that there are not"
+            yield f"range {marked.text} is around calls that do not exist"
         if 0 <= marked.last < marked.first:
             yield f"range {marked.text} ends before it begins"
     for link in s.slow_links:

@@ -183,7 +183,7 @@ def _clocks(context: RuleContext) -> list[Finding]:
                 _finding(
                     f"{_whose_clocks(context)} known to ± {duration(usual_error)} only, and ranks "
                     f"arrive within {duration(usual_skew)}",
-                    "who came last is told by durations instead"
+                    "durations decide who came last instead"
                     + ("; mode full ties clocks better" if _can_be_tied(context) else ""),
                     "clock error",
                     error_us=round(usual_error / 1e3, 3),
