@@ -113,7 +113,7 @@ def slowdowns(
     nodes = run.model.tables["communicators"]["nodes"].tolist()
     across = [row for row in rows_of if nodes[row] > 1]
     within = [row for row in rows_of if nodes[row] <= 1]
-    slow: list[Slowdown] = list(_episodes(times, rows_of, least_factor))
+    slow: list[Slowdown] = list(slow_episodes(times, rows_of, least_factor))
     explained = {change.communicator for slowdown in slow for change in slowdown.changes}
     for pool in ([*rows_of], across, within, *([row] for row in rows_of)):
         open_ = [row for row in pool if row not in explained]
@@ -130,10 +130,10 @@ def slowdowns(
             scope = _scope(times, rows_of, {c.communicator for c in slower}, at_ns, nodes)
             slow.append(Slowdown(began_ns, slower, scope))
     open_rows = {row: own for row, own in rows_of.items() if row not in explained}
-    return (*slow, *_slow_at_times(times, open_rows))
+    return (*slow, *slow_at_times(times, open_rows))
 
 
-def _episodes(
+def slow_episodes(
     times: WireTimes, rows_of: dict[int, Ints], least_factor: float
 ) -> tuple[Slowdown, ...]:
     """Times in the middle of the run in which communicators were slower."""
@@ -156,7 +156,7 @@ def _episodes(
     return tuple(slow)
 
 
-def _slow_at_times(times: WireTimes, rows_of: dict[int, Ints]) -> tuple[Slowdown, ...]:
+def slow_at_times(times: WireTimes, rows_of: dict[int, Ints]) -> tuple[Slowdown, ...]:
     """Communicators that are far slower now and then, and as ever in between."""
     changes = []
     for row, own in rows_of.items():

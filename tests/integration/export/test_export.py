@@ -348,7 +348,7 @@ def test_the_terminal_sees_how_far_it_is(capture: Capture, tmp_path: Path) -> No
     )
     assert done.returncode == 0, done.stdout
     assert "\x1b[K" in done.stdout
-    assert "written: " in done.stdout
+    assert "written:" in done.stdout
 
 
 def test_an_operation_takes_thirty_bytes(tmp_path: Path) -> None:

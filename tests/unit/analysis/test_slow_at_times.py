@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ncclscope.analysis.change import Slowdown, WireTimes, _episodes, _slow_at_times
+from ncclscope.analysis.change import Slowdown, WireTimes, slow_episodes, slow_at_times
 
 COUNT = 200
 MS = 1_000_000
@@ -21,7 +21,7 @@ def wire(
 
 
 def at_times(slow: np.ndarray, times: float, noise: float = 0.03) -> tuple[Slowdown, ...]:
-    return _slow_at_times(*wire(slow, times, noise))
+    return slow_at_times(*wire(slow, times, noise))
 
 
 def test_a_network_that_is_slow_in_three_of_ten_steps_is_found() -> None:
@@ -43,7 +43,7 @@ def test_heavy_noise_is_no_slowdown() -> None:
 def test_two_windows_are_two_slowdowns() -> None:
     number = np.arange(COUNT)
     slow = (number >= 30) & (number < 60), (number >= 120) & (number < 150)
-    episodes = _episodes(*wire(slow[0] | slow[1], np.where(slow[0], 10.0, 3.0)), 1.2)
+    episodes = slow_episodes(*wire(slow[0] | slow[1], np.where(slow[0], 10.0, 3.0)), 1.2)
     began = sorted(round(episode.began_ns / (10 * MS)) for episode in episodes)
     assert began == [29, 120]
 

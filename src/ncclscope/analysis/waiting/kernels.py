@@ -226,14 +226,18 @@ def _stream_keys(columns: _Columns) -> Ints:
 
 def _classes(run: Run) -> Ints:
     """By communicator the number of its class: `dp:0,2` and `dp:1,3` are both dp of two ranks.
-    Numbers in a name tell communicators of one kind apart, too, as in `stage3` or `pp8to4`.
+    Numbers in names of those that send and receive tell links of one kind apart, as in `pp8to4`.
     """
     table = run.model.tables["communicators"]
+    sends = np.zeros(len(table["ranks"]) + 1, bool)  # the last place stands for NONE
+    sends[run.operations["communicator"][run.p2p]] = True
     ranks, nodes = np.asarray(table["ranks"]).tolist(), np.asarray(table["nodes"]).tolist()
     numbers: dict[tuple[str, int, bool], int] = {}
     classes = []
     for row, name in enumerate(run.model.communicator_names):
-        word = re.sub(r"\d+", "", re.split(r"[:#]", name)[0])
+        word = re.split(r"[:#]", name)[0]
+        if sends[row]:
+            word = re.sub(r"\d+", "", word)
         shape = (word, ranks[row], nodes[row] > 1)
         classes.append(numbers.setdefault(shape, len(numbers)))
     return np.array(classes, np.int64)

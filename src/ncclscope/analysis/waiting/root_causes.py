@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ncclscope.analysis.waiting.arrivals import END
+from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.rank_delays import LEAST_PAUSE, OFTEN, Delays, delays_of
@@ -353,15 +354,25 @@ def _slow_communicators(waiting: Waiting, transfers: Floats) -> list[int]:
 
 def _is_slow_at_times(waiting: Waiting) -> Bools:
     """By communicator whether transfers that are far longer than usual make the run longer, as in
-    a part of it, or in some steps.
+    a part of it, or in some steps. Transfers of a kind that no other communicator has do not count:
+    what is long now and then may be the usual noise of the network.
     """
-    far = far_longer(waiting)
+    far = far_longer(waiting) & _is_of_several(waiting.kernels)
     on_path = np.where(far, waiting.excess_on_path_ns[END::3], 0)
     rows = waiting.kernels.communicator
     count = len(waiting.kernels.communicator_class)
     sums = np.bincount(rows, on_path, minlength=count)
     times = np.bincount(rows[on_path > 0], minlength=count)
     return np.asarray((sums >= _HABIT * waiting.judged_ns) & (times >= OFTEN))
+
+
+def _is_of_several(kernels: Kernels) -> Bools:
+    """By kernel whether transfers of its kind occur on several communicators."""
+    kinds = int(kernels.transfer_kind.max(initial=0)) + 1
+    least, most = np.full(kinds, np.iinfo(np.int64).max), np.full(kinds, -1)
+    np.minimum.at(least, kernels.transfer_kind, kernels.communicator)
+    np.maximum.at(most, kernels.transfer_kind, kernels.communicator)
+    return np.asarray((least != most)[kernels.transfer_kind])
 
 
 def far_longer(waiting: Waiting) -> Bools:

@@ -57,7 +57,7 @@ def _by_transfers(context: RuleContext) -> list[Finding]:
 
 
 # ---- links ----
-def _slow_links(links: Links) -> Bools:
+def slow_links(links: Links) -> Bools:
     """Which links are far slower than others within nodes, or between nodes, or than they were
     themselves while others stayed as they were.
     """
@@ -104,7 +104,7 @@ def _is_explained(links: Links, slow: Bools) -> Bools:
 
 
 def _link_findings(context: RuleContext, links: Links, what: str) -> list[Finding]:
-    rows = np.flatnonzero(_slow_links(links))
+    rows = np.flatnonzero(slow_links(links))
     rows = rows[np.argsort(-np.maximum(links.slowness, links.past_slowness)[rows])]
     ends = np.concatenate([links.source[rows], links.destination[rows]])
     ranks, times = np.unique(ends, return_counts=True)
@@ -138,7 +138,7 @@ def _without_links(
 def _cost(prediction: Prediction | None, share: float) -> str:
     if prediction is None:
         return f"up to {percent(share)} of the run lost"
-    return f"as fast as they are, {instead(prediction)}"
+    return f"at the usual speed {instead(prediction)}"
 
 
 def _matrix(links: Links, ranks: set[int]) -> dict[str, float]:
@@ -169,7 +169,10 @@ def _evidence(context: RuleContext, links: Links, rows: list[int], what: str) ->
 
 
 def _slowness(links: Links, row: int) -> str:
-    if links.past_slowness[row] > links.slowness[row]:
+    peers = (links.operations >= LEAST_OPERATIONS) & (links.across_nodes == links.across_nodes[row])
+    past = links.past_slowness[row]
+    # A link's own past says more than one other link.
+    if past > links.slowness[row] or (peers.sum() < 3 and past > _SLOWER_OF_FEW):
         return f"{links.past_slowness[row]:.3g} times as slow as it was when it was fast"
     return f"{links.slowness[row]:.3g} times as slow as its peers"
 
