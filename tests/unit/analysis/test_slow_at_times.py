@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ncclscope.analysis.change import Slowdown, WireTimes, slow_episodes, slow_at_times
+from ncclscope.analysis.change import Slowdown, WireTimes, slow_at_times, slow_episodes
 
 COUNT = 200
 MS = 1_000_000
