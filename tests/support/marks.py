@@ -61,6 +61,7 @@ MEASURING = {
     "integration/live/test_top.py": "names the late rank of a job in real time",
     "integration/overhead/test_overhead.py::test_a_": "measures time",
     "integration/overhead/test_overhead.py::test_our_own_share": "measures time",
+    "integration/simulation/test_simulation.py::test_stamps": "who reads a stamp how late",
 }
 
 
