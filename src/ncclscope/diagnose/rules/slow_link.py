@@ -23,6 +23,7 @@ from ncclscope.humanize import duration, percent, ranks_in_words
 SLOWER = 1.5  # times the median link
 _SLOWER_OF_FEW = 2.5  # without many peers to compare with, or than before
 _SLOWER_OF_TWO = 4.0  # of two links one is always the slower one
+_FEW_LINKS = 3  # fewer: a link's own past says more than the other link
 _MANY_LINKS = 5
 _EXPLAINED = 0.2  # of what a slower link at the same rank takes beyond the usual
 _TIMES_NOISE = 6.0
@@ -171,8 +172,7 @@ def _evidence(context: RuleContext, links: Links, rows: list[int], what: str) ->
 def _slowness(links: Links, row: int) -> str:
     peers = (links.operations >= LEAST_OPERATIONS) & (links.across_nodes == links.across_nodes[row])
     past = links.past_slowness[row]
-    # A link's own past says more than one other link.
-    if past > links.slowness[row] or (peers.sum() < 3 and past > _SLOWER_OF_FEW):
+    if past > links.slowness[row] or (peers.sum() < _FEW_LINKS and past > _SLOWER_OF_FEW):
         return f"{links.past_slowness[row]:.3g} times as slow as it was when it was fast"
     return f"{links.slowness[row]:.3g} times as slow as its peers"
 
