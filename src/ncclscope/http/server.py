@@ -137,8 +137,11 @@ class Server:
         self._loop.call_soon(self._started.set)
         try:
             self._loop.run_forever()
-            server.close()
+            # No further connection. Those just accepted need an open server: asyncio would drop
+            # them without closing them.
+            self._loop.remove_reader(self._socket)
             self._loop.run_until_complete(self._close_connections())
+            server.close()
         finally:
             self._loop.close()
 
@@ -154,7 +157,7 @@ class Server:
                 print(f"ncclscope: a connection failed: {cause}", file=sys.stderr, flush=True)
 
     async def _close_connections(self) -> None:
-        """Closes all, those included that are accepted meanwhile."""
+        """Closes all, those included that were accepted last."""
         while self._places or len(asyncio.all_tasks()) > 1:
             for connection in self._places.connections():
                 connection.cancel()

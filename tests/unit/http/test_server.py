@@ -172,6 +172,24 @@ def test_a_server_that_is_stopped_beside_clients_says_nothing(
     assert capfd.readouterr().err == ""
 
 
+def test_connections_accepted_while_the_server_stops_are_closed() -> None:
+    """The loop finds new clients and the order to stop at the same time."""
+    made = Server(respond, "127.0.0.1", 0, limits=Limits(threads=0))
+    made.start()
+    links: list[socket.socket] = []
+
+    def connect_and_stop() -> None:  # in the loop: it accepts nothing meanwhile
+        address = ("127.0.0.1", made.port)
+        links.extend(socket.create_connection(address, timeout=5) for _ in range(3))
+        made._loop.call_soon(made._loop.stop)
+
+    made._loop.call_soon_threadsafe(connect_and_stop)
+    made._thread.join()
+    for link in links:
+        assert link.recv(1) == b"", "closed: a client does not wait for what nobody sends"
+        link.close()
+
+
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError()])
 def test_an_answer_that_cannot_be_made_now_is_503(error: Exception) -> None:
     def fail(request: Request) -> Response:
