@@ -7,6 +7,8 @@ It needs nothing but the standard library and the recorder's module: Python 3.8 
   data loaders, DistributedDataParallel, optimizers, FSDP with its modules, pipelines.
 - `Variable._execution_engine`, through which every backward pass goes.
 
+and, where the job has pipelines, what their stages do (ncclscope_pipelines.py).
+
 Everything is compiled with the names of PyTorch's own files: torch.compile does not trace those,
 wherever it is when this runs, and torch.jit.script finds source there whose signature fits. Hooks
 are set on single modules and only where the user asked for modules; global ones would change what
@@ -24,7 +26,7 @@ _LOOK_AFTER = 3  # backward passes: DistributedDataParallel has rebuilt its buck
 _LOOK_AGAIN_AFTER = 9, 27, 81
 _MOST_BLOCKS = 4096
 _MOST_GROUPS = 1024
-_KERNELS_FILE = "ncclscope_kernels.py"  # beside this one
+_KERNELS_FILE, _PIPELINES_FILE = "ncclscope_kernels.py", "ncclscope_pipelines.py"  # beside this one
 _KERNEL_STEPS = 3  # unless NCCLSCOPE_KERNELS_AT says how many
 
 # Replaces the methods of record_function; in the globals of torch.autograd.profiler.
@@ -84,10 +86,16 @@ def attach(recorder):
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "autograd"):
         return
-    parts = _write_facts, _patch_record_function, _patch_engine, _write_groups, _plan_kernels
-    for part in parts:
+    parts = _write_facts, _patch_record_function, _patch_engine, _plan_kernels
+    again = _write_groups, _patch_pipelines  # at each communicator: more may be there by then
+    for part in parts + again:
         _quietly(recorder, part, recorder, torch)
-    recorder.on_communicator(lambda: _quietly(recorder, _write_groups, recorder, torch))
+
+    def on_communicator():
+        for part in again:
+            _quietly(recorder, part, recorder, torch)
+
+    recorder.on_communicator(on_communicator)
     recorder.on_kernels(lambda: _quietly(recorder, _take_kernels, recorder, torch))
 
 
@@ -150,6 +158,23 @@ def _patch_engine(recorder, torch):
     )
     engine = made["_NcclscopeEngine"](Variable._execution_engine, _LOOK_AFTER)
     Variable._execution_engine = engine
+
+
+def _patch_pipelines(recorder, torch):
+    is_there = "torch.distributed.pipelining.schedules" in sys.modules
+    if is_there and not getattr(recorder, "has_pipelines", False):
+        recorder.has_pipelines = True  # also where it fails: once is enough
+        _definitions_of(_PIPELINES_FILE, torch)["patch"](recorder, _in_module_of)
+
+
+def _definitions_of(name, torch):
+    """The definitions of another file of ours, compiled as if it were one of PyTorch's."""
+    path = os.path.join(os.path.dirname(__file__), name)
+    with open(path, encoding="utf-8") as file:
+        source = file.read()
+    names = {"__name__": "_" + name.partition(".")[0], "__file__": path}
+    exec(compile(source, torch.__file__, "exec"), names)
+    return names
 
 
 # ---- what the job says about itself ----
@@ -374,11 +399,7 @@ def _kernel_taker(recorder, torch):
     """Takes kernels of some steps; its file is read at the first request."""
     taker = getattr(recorder, "kernel_taker", None)
     if taker is None:
-        path = os.path.join(os.path.dirname(__file__), _KERNELS_FILE)
-        with open(path, encoding="utf-8") as file:
-            source = file.read()
-        names = {"__name__": "_ncclscope_kernels", "__file__": path}
-        exec(compile(source, torch.__file__, "exec"), names)
+        names = _definitions_of(_KERNELS_FILE, torch)
         taker = recorder.kernel_taker = names["KernelTaker"](recorder, torch, write)
     return taker
 

@@ -1,7 +1,8 @@
 """Puts what tests/gpu/profilers.py measured into docs/comparison.md.
 
-`python -m tests.gpu.profiler_pages DIR [NAME…]`, anywhere; DIR has the JSON files of all pieces.
-Profilers that are named are left out: those whose runs are no measurement.
+`python -m tests.gpu.profiler_pages DIR [NAME…]`, anywhere; DIR has the JSON files of some pieces.
+The page keeps its sections of the others. Profilers that are named are left out: those whose runs
+are no measurement.
 """
 
 import re
@@ -77,18 +78,29 @@ def training_section(path: Path, left_out: Collection[str]) -> str:
     return "\n\n".join([*parts, *map(as_markdown, run.tables)])
 
 
+def sections_of(body: str) -> dict[str, str]:
+    """The sections of a page's part, by their titles."""
+    parts = re.split(r"^(?=### )", body, flags=re.M)
+    return {
+        part.splitlines()[0].removeprefix("### "): part.strip() for part in parts if part.strip()
+    }
+
+
 def main(folder: Path, left_out: Collection[str]) -> None:
-    """Writes the section of the page."""
-    parts = []
-    for name in (*TITLES, *MODELS):
+    """Writes the sections of the pieces that the folder has; the others stay."""
+    page = PAGE.read_text()
+    before, rest = page.split(f"<!-- begin {SECTION} -->")
+    body, after = rest.split(f"<!-- end {SECTION} -->")
+    sections = sections_of(body)
+    titles = TITLES | {model: f"Training: {model}" for model in MODELS}
+    for name, title in titles.items():
         path = folder / f"{name}.json"
         if path.is_file():
             section_of = training_section if name in MODELS else bench_section
-            parts.append(section_of(path, left_out))
-    body = "\n\n".join(parts)
-    section = f"<!-- begin {SECTION} -->\n{body}\n<!-- end {SECTION} -->"
-    pattern = re.compile(rf"<!-- begin {SECTION} -->.*?<!-- end {SECTION} -->", re.S)
-    PAGE.write_text(pattern.sub(lambda _: section, PAGE.read_text()))
+            sections[title] = section_of(path, left_out)
+    body = "\n\n".join(sections[title] for title in titles.values() if title in sections)
+    parts = (f"{before}<!-- begin {SECTION} -->", body, f"<!-- end {SECTION} -->{after}")
+    PAGE.write_text("\n".join(parts))
 
 
 if __name__ == "__main__":

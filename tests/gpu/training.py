@@ -55,7 +55,7 @@ _RIGHT = """
 select count(*), count(*) filter (phase = {phase}), count(*) filter (module_name = {module}),
     count(distinct step)
 from operations where step is not null and step >= {first} and part_of is null
-    and status <> 'captured' and {of}
+    and state <> 'captured' and {of}
 """
 # The number of elements has the layer and the phase; of a pipeline, the direction has the phase.
 _SIZED = {
@@ -115,7 +115,7 @@ def check_self_evident(kind: str, capture: Path) -> dict[str, object]:
         _RIGHT.format(first=first, **_TRUTHS[kind])
     ).fetchall()[0]
     seen = opened.sql(
-        'select "function", status, context, phase, module_name, dimension, count(*) '
+        'select "function", state, context, phase, module_name, dimension, count(*) '
         "from operations group by all order by all"
     ).fetchall()
     return {

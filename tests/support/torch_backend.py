@@ -4,6 +4,7 @@ Imported by the programs that tests start; importing it registers the backend `s
 """
 
 import ctypes as c
+import functools
 from datetime import timedelta
 from typing import Any
 
@@ -25,12 +26,14 @@ def _nccl() -> SimulatedNccl:
 class _Work(dist._Work):
     """What a call returns; it waits for the simulated stream."""
 
-    def __init__(self, stream: Any, result: Any = None) -> None:
+    def __init__(self, stream: Any, result: Any = None, then: Any = None) -> None:
         super().__init__()
-        self._stream, self._result = stream, result
+        self._stream, self._result, self._then = stream, result, then
 
     def wait(self, timeout: timedelta = timedelta(seconds=60)) -> bool:
         _nccl().wait(self._stream)
+        if self._then:
+            self._then()
         return True
 
     def is_completed(self) -> bool:
@@ -59,14 +62,18 @@ class _Group(dist.ProcessGroup):
     def setGroupName(self, name: str) -> None:  # noqa: N802
         self._name = name
 
-    def _call(self, name: str, source: int, target: int, count: int, *more: int) -> _Work:
+    def _begin(self) -> SimulatedNccl:
         nccl = _nccl()
         if self._comm is None:
             if self.rank() == 0:
                 self._store.set("id", nccl.unique_id())
             unique_id = self._store.get("id")
             self._comm = nccl.communicator("", unique_id, self.size(), self.rank())
-            self._stream = nccl.stream()
+            self._stream, self._sends, self._receives = (nccl.stream() for _ in range(3))
+        return nccl
+
+    def _call(self, name: str, source: int, target: int, count: int, *more: int) -> _Work:
+        nccl = self._begin()
         pointers = c.c_void_p(source), c.c_void_p(target)
         nccl._do(name, *pointers, c.c_size_t(count), _FLOAT32, *more, self._comm, self._stream)
         return _Work(self._stream)
@@ -101,6 +108,21 @@ class _Group(dist.ProcessGroup):
         return _Work(self._stream, outputs)
 
     @torch.compiler.disable
+    def send(self, tensors: Any, peer: int, tag: int = 0) -> _Work:
+        nccl, words = self._begin(), _as_words(tensors[0])
+        pointer, count = c.c_void_p(words.data_ptr()), c.c_size_t(words.numel())
+        nccl._do("ncclSend", pointer, count, _FLOAT32, peer, self._comm, self._sends)
+        return _Work(self._sends, words)  # keeps what is sent
+
+    @torch.compiler.disable
+    def recv(self, tensors: Any, peer: int, tag: int = 0) -> _Work:
+        nccl, words = self._begin(), _as_words(tensors[0])
+        pointer, count = c.c_void_p(words.data_ptr()), c.c_size_t(words.numel())
+        nccl._do("ncclRecv", pointer, count, _FLOAT32, peer, self._comm, self._receives)
+        arrive = functools.partial(_arrive, words, tensors[0])
+        return _Work(self._receives, tensors, arrive)
+
+    @torch.compiler.disable
     def barrier(self, options: Any = None) -> _Work:
         one = torch.zeros(1)
         self._call("ncclAllReduce", one.data_ptr(), one.data_ptr(), 1, 0).wait()
@@ -117,6 +139,10 @@ def _as_words(tensor: Any) -> Any:
 def _as_before(words: Any, like: Any) -> Any:
     size = like.numel() * like.element_size()
     return words.contiguous().view(torch.uint8)[:size].view(like.dtype).view(like.shape)
+
+
+def _arrive(words: Any, tensor: Any) -> None:
+    tensor.detach().copy_(_as_before(words, tensor))
 
 
 def _create(store: Any, rank: int, size: int, timeout: Any) -> _Group:

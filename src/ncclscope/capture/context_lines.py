@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope.humanize import printable
+from ncclscope.nccl.limits import MOST_RANKS
 from ncclscope.regular_files import open_binary
 
 FILE = "context.jsonl"
 _LARGEST = 1 << 62  # as a saved model can have it
 _MOST_BYTES, _MOST_LINES, _LONGEST_TEXT = 8 << 20, 4096, 200
 _KERNEL_FILE, _MOST_STEPS = re.compile(r"kernels\.\d{1,6}\.json"), 1000
-_MOST_RANKS, _MOST_BUCKETS, _MOST_PARAMETERS = 1 << 20, 4096, 1 << 16
+_MOST_BUCKETS, _MOST_PARAMETERS = 4096, 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +116,9 @@ def _number(record: dict[str, Any], name: str, otherwise: int) -> int:
 
 
 def _ranks(values: object) -> tuple[int, ...]:
-    if not isinstance(values, list) or not 0 < len(values) <= _MOST_RANKS:
+    if not isinstance(values, list) or not 0 < len(values) <= MOST_RANKS:
         return ()
-    fits = all(type(value) is int and 0 <= value < _MOST_RANKS for value in values)
+    fits = all(type(value) is int and 0 <= value < MOST_RANKS for value in values)
     return tuple(values) if fits else ()
 
 

@@ -1,9 +1,9 @@
 """Which step, phase and module each operation of one process belongs to, and how that is known.
 
-In this order: the ranges around the call; of replays, the ranges around the call that was captured;
-the mark of a module's backward pass before the call; DistributedDataParallel's buckets, by address
-or by order and size; the name of the calling thread (PyTorch's autograd threads run backward); the
-phase that the process was in at the time of the call.
+In this order: the ranges around the call; the mark of a module's backward pass before the call;
+DistributedDataParallel's buckets, by address or by order and size; the name of the calling thread
+(PyTorch's autograd threads run backward); the phase that the process was in at the time of the
+call. A replay has what is known of the call that was captured: the host may be anywhere by then.
 """
 
 from dataclasses import dataclass, field
@@ -73,6 +73,7 @@ class ContextRows:
 
     key: Ints  # of the call, of replays the captured one
     time_ns: Ints  # of the same
+    call: Ints  # its row among the calls, or NONE
     began_ns: Ints  # the operation's own first time
     replay: Bools
     thread: npt.NDArray[np.int32]
@@ -110,6 +111,7 @@ def context_of(
     _add_time(columns, intervals, calls)
     _add_module_marks(columns, ranges, number_of, places, calls)
     _add_buckets(columns, buckets, modules, calls)
+    inherit_captured(columns, calls)
     columns["prefetch"][columns["module"] == NONE] = NONE
     return columns, ProcessContext(
         _step_columns(steps, ranges, intervals), _phase_columns(steps, intervals),
@@ -127,7 +129,8 @@ def _meanings(ranges: Ranges) -> tuple[list[Meaning], Ints]:
 
 def _inherited(ranges: Ranges, kinds: list[Meaning], places: Ints) -> tuple[Ints, Ints, Ints]:
     """Phase, place of the meaning with the module, and prefetch of each range: its own, else that
-    of the range around it. Backward stays backward: forward inside it computes activations again.
+    of the range around it. Backward stays backward: forward inside it computes activations again;
+    except in pipelines, whose stages say what they do whatever their loop is called.
 
     Blocks say their names in forward alone, so a block in no phase is forward.
 
@@ -138,6 +141,7 @@ def _inherited(ranges: Ranges, kinds: list[Meaning], places: Ints) -> tuple[Ints
     phases = np.array([PHASE_NAMES.index(k.phase) if k.phase else NONE for k in kinds], np.int64)
     modules = np.array([n if k.module else NONE for n, k in enumerate(kinds)], np.int64)
     ahead = np.array([k.prefetch for k in kinds], np.int64)
+    certain = np.array([k.is_certain for k in kinds], np.bool_)[places]
     phase, module, prefetch = phases[places], modules[places], ahead[places]
     unnamed = np.array([k.of_fsdp_module and not k.module for k in kinds], np.bool_)
     root = NONE
@@ -152,7 +156,7 @@ def _inherited(ranges: Ranges, kinds: list[Meaning], places: Ints) -> tuple[Ints
     for level in levels[1:]:
         outer = ranges.parent[level]
         own = phase[level]
-        keeps = (own != NONE) & (phase[outer] != _BACKWARD)
+        keeps = (own != NONE) & ((phase[outer] != _BACKWARD) | certain[level])
         phase[level] = np.where(keeps, own, phase[outer])
         phase[level] = np.where(phase[level] == NONE, own, phase[level])
         forward = of_block[level] & (phase[level] == NONE)
@@ -178,7 +182,8 @@ def _phase_intervals(ranges: Ranges, phase: Ints) -> _PhaseIntervals:
     """Phases of the thread that says most of them.
 
     FSDP names the hooks of its modules, not what lies between them. So stretches of one phase that
-    follow each other are one, and forward lasts until backward begins.
+    follow each other are one, and forward lasts until backward begins. The engine's ranges are
+    whole backward passes: between two of them, as in a pipeline, the host does something else.
     """
     outer = np.where(ranges.parent == NONE, NONE, phase[np.maximum(ranges.parent, 0)])
     begins = np.flatnonzero((phase != NONE) & (phase != outer) & ~ranges.is_mark & ~ranges.is_loose)
@@ -191,7 +196,8 @@ def _phase_intervals(ranges: Ranges, phase: Ints) -> _PhaseIntervals:
     main = threads[np.argmax(np.bincount(place.reshape(-1), length))]
     begins = begins[ranges.thread[begins] == main]
     own = phase[begins]
-    first = np.flatnonzero(np.append(True, own[1:] != own[:-1]))
+    is_pass = ranges.source[begins] == layout.RANGE_ENGINE
+    first = np.flatnonzero(np.append(True, (own[1:] != own[:-1]) | is_pass[1:] | is_pass[:-1]))
     last = np.append(first[1:], len(own)) - 1
     start, end = ranges.start_ns[begins[first]], ranges.end_ns[begins[last]]
     until_backward = (own[first][:-1] == _FORWARD) & (own[first][1:] == _BACKWARD)
@@ -222,7 +228,8 @@ def _add_thread(columns: Columns, process: Process, calls: ContextRows) -> None:
 
 def _add_time(columns: Columns, intervals: _PhaseIntervals, calls: ContextRows) -> None:
     """The phase that the process was in, for calls whose own thread says none."""
-    rows = np.flatnonzero((columns["phase"] == NONE) & (columns["step"] != NONE))
+    unknown = (columns["phase"] == NONE) & (columns["step"] != NONE) & ~calls.replay
+    rows = np.flatnonzero(unknown)
     if not len(rows) or not len(intervals.phase):
         return
     place = np.searchsorted(intervals.start_ns, calls.began_ns[rows], side="right") - 1
@@ -278,6 +285,22 @@ def _add_buckets(
     by_size = np.array([lone.get(size, NONE) for size in calls.size_bytes[rows].tolist()], np.int64)
     bucket = np.where(by_size != NONE, by_size, np.where(by_order, order, NONE))
     _set_buckets(columns, rows, bucket, numbers)
+
+
+def inherit_captured(columns: Columns, calls: ContextRows) -> None:
+    """Phase and module of replays: those of the captured call, however they are known."""
+    has_call = calls.call != NONE
+    replays, made = (np.flatnonzero(has_call & which) for which in (calls.replay, ~calls.replay))
+    if not len(replays) or not len(made):
+        return
+    row_of_call = np.full(calls.call.max() + 1, NONE, np.int64)
+    row_of_call[calls.call[made]] = made
+    captured = row_of_call[calls.call[replays]]
+    replays, captured = replays[captured != NONE], captured[captured != NONE]
+    for name in ("phase", "module", "prefetch"):
+        columns[name][replays] = columns[name][captured]
+    has_context = (columns["phase"][replays] != NONE) | (columns["module"][replays] != NONE)
+    columns["context"][replays[has_context]] = _CODE["replay"]
 
 
 def _set_buckets(

@@ -50,6 +50,8 @@ _FSDP_OF_MODULE = {
     "post_backward_rs_wait",
 }  # fmt: skip
 ROOT_MODULE = "(root)"
+# Stages of PyTorch's pipelines, as the attached file names what they do.
+_PIPELINE = re.compile(r"pipeline\.(forward|backward)(\.\w+)? (stage \d+) micro-batch \d+")
 # Parts of other texts, in lower case; the first that matches counts.
 _PARTS = (
     (re.compile(r"^enumerate\(dataloader\)|dataloader|data_load|load_batch|get_batch"), DATA),
@@ -77,15 +79,18 @@ class Meaning:
     prefetch: bool = False
     step: str = ""
     of_fsdp_module: bool = False  # FSDP's work for one module, named or not
+    is_certain: bool = False  # the phase holds, whatever the ranges around it say
 
 
 def meaning_of(text: str, source: int) -> Meaning:
     """The meaning of a range by its text and by who wrote it.
 
-    >>> meaning_of("FSDP::backward_prefetch for layers.1", layout.RANGE_RECORD_FUNCTION)
-    Meaning(phase='backward', module='layers.1', prefetch=True, step='', of_fsdp_module=False)
-    >>> meaning_of("Optimizer.step#AdamW.step", layout.RANGE_RECORD_FUNCTION)
-    Meaning(phase='optimizer', module='', prefetch=False, step='optimizer', of_fsdp_module=False)
+    >>> prefetch = meaning_of("FSDP::backward_prefetch for layers.1", layout.RANGE_RECORD_FUNCTION)
+    >>> prefetch.phase, prefetch.module, prefetch.prefetch
+    ('backward', 'layers.1', True)
+    >>> step = meaning_of("Optimizer.step#AdamW.step", layout.RANGE_RECORD_FUNCTION)
+    >>> step.phase, step.step
+    ('optimizer', 'optimizer')
     """
     if source == layout.RANGE_ENGINE:
         return Meaning(phase=BACKWARD)
@@ -99,6 +104,11 @@ def meaning_of(text: str, source: int) -> Meaning:
         step = ROOT_CALL if _ROOTS.match(text) else ""
         phase, module = _FSDP_PHASES.get(name, ""), inside or target or ""
         return Meaning(phase, module, name.endswith("_prefetch"), step, name in _FSDP_OF_MODULE)
+    pipeline = _PIPELINE.fullmatch(text)
+    if pipeline:
+        # Calls inside a stage's modules are of those; the stage itself sends and receives.
+        module = pipeline[3] if pipeline[2] in (".send", ".receive") else ""
+        return Meaning(phase=pipeline[1], module=module, is_certain=True)
     step = OPTIMIZER_STEP if _OPTIMIZER.match(text) else ROOT_CALL if _ROOTS.match(text) else ""
     small = text.lower()
     phase = next((phase for pattern, phase in _PARTS if pattern.search(small)), "")

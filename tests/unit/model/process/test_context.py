@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ncclscope
 from ncclscope.capture import layout
-from ncclscope.model.process.context import module_of_bucket
+from ncclscope.model.process.context import ContextRows, inherit_captured, module_of_bucket
 from ncclscope.model.process.range_meaning import meaning_of, number_in
+from ncclscope.model.schema import CONTEXTS, NONE
 from tests.support.writer.training import (
     AUTOGRAD,
     MS,
@@ -109,6 +111,82 @@ def test_two_optimizers_of_one_class_make_one_step(tmp_path: Path) -> None:
             with program.range("Optimizer.step#Adam.step"):
                 program.wait(MS)
     assert _single(tmp_path, program) == program.truth
+
+
+@pytest.mark.parametrize("optimizers", [1, 2])
+def test_steps_of_a_cuda_graph_end_with_the_optimizer(tmp_path: Path, optimizers: int) -> None:
+    """Three steps are eager, then backward is replayed: no range lies between the optimizers."""
+    program = Program(0, 1)
+    for step in range(20):
+        if step < 3:
+            with program.range("autograd.backward", layout.RANGE_ENGINE):
+                program.call("AllReduce", 64, PlantedCall(step, "backward", None))
+        program.wait(MS)
+        for _ in range(optimizers):
+            with program.range("Optimizer.step#Adam.step"):
+                program.wait(MS)
+    assert _single(tmp_path, program) == program.truth
+    steps = ncclscope.open(tmp_path).sql("select step, end_ns - start_ns from steps").fetchall()
+    assert [step for step, _ in steps] == list(range(20))
+    assert all(abs(length_ns - (1 + optimizers) * MS) < MS / 2 for _, length_ns in steps[1:])
+
+
+def test_data_loaders_part_the_steps_of_a_cuda_graph(tmp_path: Path) -> None:
+    """A graph that was captured before the first step."""
+    program = Program(0, 1)
+    with program.range("autograd.backward", layout.RANGE_ENGINE):
+        program.call("AllReduce", 64, PlantedCall(0, "backward", None))
+    for _ in range(3):
+        with program.range("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
+            program.wait(MS)
+        with program.range("Optimizer.step#Adam.step"):
+            program.wait(MS)
+    program.write(tmp_path)
+    rows = ncclscope.open(tmp_path).sql("select step from steps").fetchall()
+    assert rows == [(0,), (1,), (2,)]
+
+
+def test_replays_have_what_is_known_of_the_captured_call() -> None:
+    """Call 0 by its range, call 1 by a mark, call 2 not at all; a replay without a captured call."""
+    call = np.array([0, 1, 2, 0, 1, 2, 1, 3, NONE])
+    replay = np.array([False, False, False, True, True, True, True, True, False])
+    none = np.zeros(len(call), np.int64)
+    rows = ContextRows(
+        key=none, time_ns=none, call=call, began_ns=none, replay=replay,
+        thread=none.astype(np.int32), size_bytes=none, is_all_reduce=none.astype(bool),
+    )  # fmt: skip
+    made, mark, by_range, by_time = [1, 2, NONE], *map(CONTEXTS.index, ("mark", "range", "time"))
+    columns = {
+        "phase": np.array([*made, 3, NONE, NONE, NONE, NONE, NONE], np.int8),
+        "module": np.array([7, 8, NONE, 7, NONE, NONE, NONE, NONE, NONE], np.int32),
+        "prefetch": np.array([1, 0, 0, 0, 0, 0, 0, 0, 0], np.int8),
+        "context": np.array([by_range, mark, *[by_time] * 6, NONE], np.int8),
+    }
+    inherit_captured(columns, rows)
+    assert columns["phase"].tolist() == [*made, *made, 2, NONE, NONE]
+    assert columns["module"].tolist() == [7, 8, NONE, 7, 8, NONE, 8, NONE, NONE]
+    assert columns["prefetch"].tolist() == [1, 0, 0, 1, 0, 0, 0, 0, 0]
+    replayed = CONTEXTS.index("replay")
+    assert columns["context"].tolist() == [
+        by_range, mark, by_time, replayed, replayed, by_time, replayed, by_time, NONE,
+    ]  # fmt: skip
+
+
+def test_between_backward_passes_is_no_backward(tmp_path: Path) -> None:
+    """A pipeline whose schedule pushes no ranges: forward lies between its backward passes."""
+    program = Program(0, 1)
+    for step in range(3):
+        for _ in range(4):
+            program.wait(3 * MS)
+            program.call("Send", 64, PlantedCall(step, None, None))
+            with program.range("autograd.backward", layout.RANGE_ENGINE):
+                program.wait(MS)
+        with program.range("Optimizer.step#SGD.step"):
+            program.wait(MS)
+    program.truth[0] = PlantedCall(None, None, None)  # steps begin with the first range
+    assert _single(tmp_path, program) == program.truth
+    rows = ncclscope.open(tmp_path).sql("select backward_ns from steps").fetchall()
+    assert [round(backward_ns / MS) for (backward_ns,) in rows] == [4, 4, 4]
 
 
 def test_numbered_ranges_are_steps(tmp_path: Path) -> None:
