@@ -106,6 +106,13 @@ def layout_module(c: Lists) -> str:
         _wrapped("KINDS", "{", kinds, "}"),
         "# Counters by number.",
         _wrapped("COUNTERS", "(", _quoted(c["counters"]), ")"),
+        "# Fields in what 1.0 calls spare bytes, with the minor version that added each.",
+        _wrapped(
+            "ADDED_FIELDS",
+            "{",
+            (f'"{field}": {minor}' for field, minor in c["added_fields"].items()),
+            "}",
+        ),
         "# Fields as in the schema. Of a slot's head, and of the file header:",
         _text("HEAD", _fields(c["head"], _SIZES)),
         _text("HEADER", _fields(c["header"], _SIZES)),

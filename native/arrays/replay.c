@@ -68,6 +68,13 @@ static void not_before(i64 *time, i64 other) {
     if (other > *time) *time = other;
 }
 
+// The bit of an end among the calls before an operation; 0 where it is none of them.
+static u32 bit_of_end(const struct timed_operations *ops, i64 o, i64 event) {
+    i64 back = o - event / 3;
+    int is_near = event >= 0 && event % 3 == EVENT_END && back >= 1 && back <= ops->calls_back;
+    return is_near ? 1u << (back - 1) : 0;
+}
+
 static i64 replayed_call(const struct timed_operations *ops, const struct bindings *bound,
                          const struct replay *replay, const i64 *events, i64 o, i64 first) {
     const i64 *real = &ops->events[3 * o];
@@ -81,7 +88,8 @@ static i64 replayed_call(const struct timed_operations *ops, const struct bindin
     i64 own = launch + length;
     i64 time = before + least(own, real[EVENT_CALL] - real[EVENT_CALL - 3]);
     i64 less = 0;
-    for (i64 back = 1; back <= ops->calls_back && o - back >= first; back++) {
+    u32 after = replay->call_after[o] | bit_of_end(ops, o, bound->before[event]);
+    for (i64 back = 1; after >> (back - 1) && o - back >= first; back++) {
         i64 q = o - back, slack = real[EVENT_CALL] - real[EVENT_END - 3 * back];
         less += shorter_by(ops, bound, replay, 3 * (q + 1) + EVENT_CALL);  // a call since then
         i64 cell = (i64)ops->position[o] * ops->calls_back + back - 1;
@@ -115,7 +123,9 @@ static i64 replayed_start(const struct timed_operations *ops, const struct bindi
     // least gaps to these hold the pace of other ranks.
     int after_end = bound->edge[event] == EDGE_GPU && bound->before[event] % 3 == EVENT_END;
     i64 most = own >= 0 ? replay->own_ns[o] : after_end ? length : INT64_MAX;
-    for (i64 back = 1; back <= ops->calls_back && o - back >= first; back++) {
+    u32 after = replay->start_after[o] | bit_of_end(ops, o, bound->before[event]) |
+                bit_of_end(ops, o, on_stream >= 0 ? 3 * on_stream + EVENT_END : -1);
+    for (i64 back = 1; after >> (back - 1) && o - back >= first; back++) {
         i64 q = o - back, slack = real[EVENT_START] - real[EVENT_END - 3 * back], gap;
         less += shorter_by(ops, bound, replay, 3 * (q + 1) + EVENT_CALL);  // a call since then
         i64 cell = (i64)ops->position[o] * ops->calls_back + back - 1;
@@ -134,6 +144,35 @@ static i64 replayed_start(const struct timed_operations *ops, const struct bindi
     return time;
 }
 
+// Neighbours in the order of time are of different ranks, so that each operation's rows are far
+// from those of the one before. Asked for some operations ahead, they are there in time.
+enum { AHEAD = 6 };
+
+static void fetch(const void *row, i64 bytes) {
+    for (i64 at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)row + at);
+}
+
+// Asks for the rows of an operation and of the few before it.
+static void fetch_rows(const struct timed_operations *ops, const struct bindings *bound,
+                       const struct replay *replay, const i64 *events, i64 o) {
+    i64 from = o > 2 ? o - 2 : 0;
+    fetch(&ops->events[3 * from], 72), fetch(&events[3 * from], 72);
+    fetch(&replay->length_ns[3 * from], 72), fetch(&bound->before[3 * from], 36);
+    fetch(&bound->edge[3 * o], 1), fetch(&bound->on_stream[o], 1);
+    fetch(&ops->launched_ns[from], 1), fetch(&ops->position[o], 1), fetch(&ops->rank[o], 1);
+    fetch(&replay->meeting[from], 12), fetch(&replay->partner_first[from], 32);
+    fetch(&replay->start_after[o], 1), fetch(&replay->call_after[o], 1);
+    fetch(&replay->own_event[o], 1), fetch(&replay->own_ns[o], 1);
+}
+
+// The same for what these rows name, which must be there by now.
+static void fetch_named(const struct timed_operations *ops, const struct replay *replay, i64 o) {
+    fetch(&replay->least_gap_ns[2 * (i64)ops->position[o] * ops->calls_back], 64);
+    fetch(&replay->least_launch_ns[ops->position[o]], 1);
+    if (replay->meeting[o] >= 0) fetch(&replay->arrived[replay->meeting[o]], 1);
+    if (o && replay->meeting[o - 1] >= 0) fetch(&replay->arrived[replay->meeting[o - 1]], 1);
+}
+
 // When each event happens with these lengths. `order`: operations by their measured starts;
 // `next`: by rank its first operation, and afterwards the one after its last.
 EXPORT void ncclscope_replay(const struct timed_operations *ops, const struct bindings *bound,
@@ -141,6 +180,9 @@ EXPORT void ncclscope_replay(const struct timed_operations *ops, const struct bi
                              const i64 *first_of, i64 *events) {
     for (i64 j = 0; j < ops->count; j++) {
         i64 o = order[j], first = first_of[ops->rank[o]];
+        if (j + 2 * AHEAD < ops->count)
+            fetch_rows(ops, bound, replay, events, order[j + 2 * AHEAD]);
+        if (j + AHEAD < ops->count) fetch_named(ops, replay, order[j + AHEAD]);
         for (i64 *x = &next[ops->rank[o]]; *x <= o; ++*x)
             events[3 * *x + EVENT_CALL] =
                 *x == first

@@ -83,6 +83,7 @@ static void print_times(void) {
 #define PRINT_TIMING(number, constant, name) next(), printf("[\"" #name "\",%d]", number);
 #define PRINT_REASON(constant, name) next(), print_string(name);
 #define PRINT_COUNTER(name) next(), print_string(#name);
+#define PRINT_ADDED(suffix, kind, field, minor) print_member(#kind "." #field, minor);
 #define PRINT_SLOT(number, suffix, name, fields) print_##suffix();
 
 static void print_format(void) {
@@ -108,6 +109,9 @@ static void print_format(void) {
     open_with("\n\"counters\":[");
     COUNTERS(PRINT_COUNTER)
     close_with("]");
+    open_with("\n\"added_fields\":{");
+    ADDED_FIELDS(PRINT_ADDED)
+    close_with("}");
     print_head();
     print_header();
     print_times();

@@ -1,4 +1,4 @@
-// Synthetic load.
+// Synthetic load: threads that call a plugin as NCCL does, at a pace, until they end or are killed.
 #define _GNU_SOURCE
 #include "load.h"
 

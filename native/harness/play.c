@@ -1,4 +1,4 @@
-// Playing transcripts.
+// Plays a transcript: makes the callbacks that a real job made, in the same order and threads.
 #define _GNU_SOURCE
 #include "play.h"
 

@@ -8,20 +8,17 @@
 #include <unistd.h>
 
 #include "arena.h"
-#include "clock.h"
+#include "disk_waits.h"
 #include "folder.h"
 
-#define SLOW_WRITE_NS 50000000u
 #define MOST_INTERRUPTS 100  // of one write; this thread blocks signals, so none is expected
-
-static bool slow;
 
 bool capture_file_write(int fd, const void *data, size_t bytes, u64 offset) {
     const char *from = data;
     for (int interrupts = 0; bytes > 0;) {
-        u64 before = clock_monotonic_ns();
+        struct disk_wait wait = disk_wait_begin();
         ssize_t written = pwrite(fd, from, bytes, (off_t)offset);
-        if (clock_monotonic_ns() - before > SLOW_WRITE_NS) slow = true;
+        disk_wait_end(wait);
         if (written < 0 && errno == EINTR && interrupts++ < MOST_INTERRUPTS) continue;
         if (written == 0) errno = EIO;
         if (written <= 0) return false;
@@ -70,16 +67,16 @@ int capture_file_create(int folder, const char *name, enum file_kind kind, u32 s
                         u64 *offset) {
     char unfinished[40];
     snprintf(unfinished, sizeof unfinished, "new.%s", name);
+    struct disk_wait wait = disk_wait_begin();
     int fd = folder_create_file(folder, unfinished);
     if (fd < 0) return -1;
     *offset = write_header(fd, kind, segment);
-    if (*offset && renameat(folder, unfinished, folder, name) == 0)
-        return fd;  // nobody sees a file without its header
+    bool named = *offset && renameat(folder, unfinished, folder, name) == 0;
+    disk_wait_end(wait);
+    if (named) return fd;  // nobody sees a file without its header
     int error = errno;
     close(fd);
     unlinkat(folder, unfinished, 0);
     errno = error;
     return -1;
 }
-
-bool capture_file_is_slow(void) { return slow; }

@@ -17,7 +17,4 @@ bool capture_file_write(int fd, const void *data, size_t bytes, u64 offset);
 // Closes an open file; the descriptor becomes -1.
 void capture_file_close(int *fd);
 
-// Whether a write has ever taken long: then the arena must hold more.
-bool capture_file_is_slow(void);
-
 #endif

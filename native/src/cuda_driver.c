@@ -6,7 +6,7 @@
 
 struct cuda_driver cuda;
 static const char *missing_for_events = "libcuda", *missing_for_markers = "libcuda",
-                  *missing_for_memory = "libcuda";
+                  *missing_for_memory = "libcuda", *missing_for_identity = "libcuda";
 
 typedef void *(*find_fn)(const char *symbol);
 static void *library;  // never closed, as its functions are called
@@ -34,7 +34,7 @@ void cuda_driver_find(const void *nccl_address) {
     if (!find_function && (library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)))
         find_function = find_in_library;
     if (!find_function) return;
-    missing_for_events = missing_for_markers = missing_for_memory = NULL;
+    missing_for_events = missing_for_markers = missing_for_memory = missing_for_identity = NULL;
 #define FIND(member, symbol, arguments) \
     find_one(find_function, symbol, (void **)&cuda.member, missing);
     const char **missing = &missing_for_events;
@@ -43,7 +43,10 @@ void cuda_driver_find(const void *nccl_address) {
     CUDA_MARKER_FUNCTIONS(FIND)
     missing = &missing_for_memory;
     CUDA_MEMORY_FUNCTIONS(FIND)
+    missing = &missing_for_identity;
+    CUDA_IDENTITY_FUNCTIONS(FIND)
 #undef FIND
+    if (!cuda.context_device) missing_for_identity = "cuCtxGetDevice";
     if (missing_for_events) missing_for_markers = missing_for_events;
     if (missing_for_markers) missing_for_memory = missing_for_markers;
 }
@@ -51,3 +54,4 @@ void cuda_driver_find(const void *nccl_address) {
 const char *cuda_missing_for_events(void) { return missing_for_events; }
 const char *cuda_missing_for_markers(void) { return missing_for_markers; }
 const char *cuda_missing_for_memory(void) { return missing_for_memory; }
+const char *cuda_missing_for_identity(void) { return missing_for_identity; }

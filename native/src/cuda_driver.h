@@ -56,11 +56,17 @@ enum {
     F(context_push, "cuCtxPushCurrent_v2", (cuda_context))                           \
     F(context_pop, "cuCtxPopCurrent_v2", (cuda_context *))
 
+// Without these nobody knows which GPU a communicator is on.
+#define CUDA_IDENTITY_FUNCTIONS(F)                      \
+    F(device_uuid, "cuDeviceGetUuid_v2", (void *, int)) \
+    F(device_bus_id, "cuDeviceGetPCIBusId", (char *, int, int))
+
 #define DECLARE_FUNCTION(member, symbol, arguments) int(*member) arguments;
 struct cuda_driver {
     CUDA_EVENT_FUNCTIONS(DECLARE_FUNCTION)
     CUDA_MARKER_FUNCTIONS(DECLARE_FUNCTION)
     CUDA_MEMORY_FUNCTIONS(DECLARE_FUNCTION)
+    CUDA_IDENTITY_FUNCTIONS(DECLARE_FUNCTION)
 };
 #undef DECLARE_FUNCTION
 extern struct cuda_driver cuda;
@@ -72,6 +78,7 @@ void cuda_driver_find(const void *nccl_address);
 const char *cuda_missing_for_events(void);
 const char *cuda_missing_for_markers(void);
 const char *cuda_missing_for_memory(void);
+const char *cuda_missing_for_identity(void);
 
 static inline int cuda_enter(void) {
     int mode = CUDA_CAPTURE_RELAXED;

@@ -44,6 +44,11 @@ static struct open_slot *open_slots;
 static size_t open_count, open_room;
 static u16 open_in_chunk[MAX_CHUNKS];
 
+// Of one stream, in one pass: 2 MB. A helper thread that gets little of a CPU needs seconds for a
+// full arena, and its owners fill the rest meanwhile.
+#define MOST_IN_A_PASS (32u * CHUNK_SLOTS)
+static bool left_some;  // the last pass did
+
 // Whether a chunk is older than the window of its stream's owner: nobody edits its slots any more.
 static bool outside_window(u64 newest_number, u64 number) {
     return newest_number > number && newest_number - number > callback_state.window;
@@ -218,6 +223,10 @@ static u64 visit_slots(struct stream *stream, const struct drain_pass *pass) {
         }
         stream->visited.index++;
         visited++;
+        if (visited == MOST_IN_A_PASS && !pass->everything) {
+            left_some = true;
+            break;
+        }
     }
     sink_end();
     return visited;
@@ -299,12 +308,13 @@ bool drain_is_due(void) {
     for (u32 number = 0; number < used; number++)
         if (__atomic_load_n(&streams[number].attached, __ATOMIC_RELAXED))
             now += __atomic_load_n(&streams[number].published_chunk_number, __ATOMIC_RELAXED) + 1;
-    bool due = now != before;
+    bool due = now != before || left_some;
     before = now;
     return due;
 }
 
 u64 drain_streams(const struct drain_pass *pass) {
+    left_some = false;
     u64 visited = revisit(pass);
     u32 used = __atomic_load_n(&streams_used, __ATOMIC_ACQUIRE);
     for (u32 number = 0; number < used; number++) {

@@ -23,9 +23,11 @@ struct drain_pass {
     bool scarce;      // memory or streams are: look for exited threads at every pass
 };
 
-// Whether any stream has begun a chunk, or any thread a stream, since the last call.
+// Whether any stream has begun a chunk, or any thread a stream, since the last call; or the last
+// pass left something.
 bool drain_is_due(void);
-// Returns how many slots were visited.
+// Returns how many slots were visited. Unless it is to take everything, it takes a part of what a
+// stream holds: chunks are freed, and memory added, only between passes.
 u64 drain_streams(const struct drain_pass *pass);
 // The ring: writes everything that is still in memory and not on disk yet.
 void drain_copy_out(const struct drain_pass *pass);

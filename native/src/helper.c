@@ -8,19 +8,17 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "arena.h"
 #include "attach.h"
-#include "capture_file.h"
 #include "clock.h"
 #include "comm.h"
 #include "config.h"
 #include "context.h"
 #include "control.h"
+#include "disk_waits.h"
 #include "drain.h"
 #include "event_pool.h"
 #include "graph_markers.h"
@@ -130,11 +128,11 @@ static bool free_below(u32 fraction) {
 }
 
 // During a slow write nobody adds memory, so a slow disk gets all there may be beforehand.
-// Otherwise the arena grows by one extent at a time, because draining may free enough meanwhile.
+// Otherwise the arena grows to twice of what is in use: the next wait may be as long as the last.
 static void keep_memory_ready(void) {
-    while ((arena.chunks_ready < COMFORTABLE_CHUNKS || capture_file_is_slow()) && arena_grow()) {
+    while ((arena.chunks_ready < COMFORTABLE_CHUNKS || disk_is_slow() || free_below(2)) &&
+           arena_grow()) {
     }
-    if (free_below(2)) arena_grow();
 }
 
 static bool streams_are_scarce(void) {
@@ -255,7 +253,7 @@ static void lower_priority(void) {
     cpu_set_t all;  // NCCL narrows the affinity of the thread that created this one
     memset(&all, 0xFF, sizeof all);
     sched_setaffinity(0, sizeof all, &all);
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 5);
+    (void)!nice(5);  // of this thread alone; below the job, whatever that has
     pthread_setname_np(pthread_self(), "ncclscope");
 }
 

@@ -15,6 +15,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "cuda_driver.h"
 #include "version.h"
 
 extern char **environ;
@@ -258,18 +259,8 @@ size_t identity_write(char *out, size_t size, const struct identity_facts *facts
 // ---- GPU ----
 bool identity_current_gpu(struct gpu *gpu) {
     memset(gpu, 0, sizeof *gpu);
-    void *cuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    if (!cuda) return false;
-    int (*get_device)(int *) = NULL;
-    int (*get_uuid)(void *, int) = NULL;
-    int (*get_bus_id)(char *, int, int) = NULL;
-    *(void **)&get_device = dlsym(cuda, "cuCtxGetDevice");
-    *(void **)&get_uuid = dlsym(cuda, "cuDeviceGetUuid_v2");
-    *(void **)&get_bus_id = dlsym(cuda, "cuDeviceGetPCIBusId");
     int device = 0;
-    bool found = get_device && get_uuid && get_bus_id && get_device(&device) == 0 &&
-                 get_uuid(gpu->uuid, device) == 0 &&
-                 get_bus_id(gpu->bus_id, (int)sizeof gpu->bus_id, device) == 0;
-    dlclose(cuda);
-    return found;
+    return !cuda_missing_for_identity() && cuda.context_device(&device) == 0 &&
+           cuda.device_uuid(gpu->uuid, device) == 0 &&
+           cuda.device_bus_id(gpu->bus_id, (int)sizeof gpu->bus_id, device) == 0;
 }

@@ -80,6 +80,8 @@ static enum text_class class_of(const char *text, size_t length) {
         {"DistributedDataParallel.forward", CLASS_FORWARD},
         {"FullyShardedDataParallel.forward", CLASS_FORWARD},
         {"autograd.backward", CLASS_BACKWARD},
+        {"pipeline.forward", CLASS_FORWARD},
+        {"pipeline.backward", CLASS_BACKWARD},
     };
     static const char *const calls[] = {
         "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Bcast",   "Reduce",     "Send",

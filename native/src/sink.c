@@ -16,6 +16,7 @@
 #include "capture_file.h"
 #include "clock.h"
 #include "config.h"
+#include "disk_waits.h"
 #include "folder.h"
 #include "log.h"
 
@@ -117,7 +118,9 @@ bool sink_write_text(const char *name, const char *data, size_t bytes, u64 offse
 static void remove_oldest_segment(void) {
     char name[32];
     segment_name(oldest_segment, name, sizeof name);
+    struct disk_wait wait = disk_wait_begin();
     unlinkat(folder_fd, name, 0);
+    disk_wait_end(wait);
     arena_count_many(COUNTER_rotated_out, 0, segment_slots[oldest_segment % SINK_SEGMENTS]);
     oldest_segment++;
 }

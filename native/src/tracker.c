@@ -17,8 +17,8 @@
 #include "timing_bursts.h"
 #include "timing_policy.h"
 #include "totals.h"
+#include "tracker_state.h"
 
-#define MAX_PENDING 16384u     // operations in flight; a power of two
 #define CALLS_KEPT 8192u       // newest calls, by hash of their handles
 #define WORKS_KEPT 16384u      // newest work of each channel, by hash
 #define SLACK_NS 100000        // clock error and drift: 3 ppm over two windows
@@ -26,32 +26,11 @@
 #define NO_BOUND INT64_MIN
 #define NO_PEER (-1)  // of a collective
 
-struct operation {
-    u64 handle;  // of its Coll or P2p; 0: free
-    u64 count, t_call, t_work, order;
-    u64 host_first, host_last;  // ticks: first KernelCh seen, last one ended
-    u64 gpu_first, gpu_last;
-    u64 t_gpu_last;  // ticks at which gpu_last was seen
-    u64 group;
-    struct totals_entry *entry;
-    i32 peer;
-    u16 comm;
-    u8 func, dtype, algo, proto, channels, started, stopped;
-    bool has_work, captured, no_stamp, suspect, stale;
-    u32 heartbeats;  // since something happened to it; only those that follow a pass count
-};
-struct progress {
-    u64 calls, works, done, newest_done_order, t_last_call, t_last_done, count;
-    i32 root_or_peer;
-    u8 func, dtype;
-    bool has_api;
-};
-
-static struct operation operations[MAX_PENDING];
+struct operation tracker_operations[MAX_PENDING];
+struct progress *tracker_progress;
+u32 tracker_comms_seen;
 static struct operation *latest;  // channels of one operation come one after the other
 static u32 pending;
-static struct progress *progress;  // by communicator
-static u32 comms_seen;
 
 // Calls: their kernels cannot start before them.
 static struct {
@@ -76,8 +55,8 @@ static double ns_per_tick;
 static u64 hash_of(u64 value) { return (value * 0x9E3779B97F4A7C15u) >> 40; }
 
 static bool have_memory(void) {
-    if (!progress) progress = calloc(NO_COMM, sizeof *progress);
-    return progress;
+    if (!tracker_progress) tracker_progress = calloc(NO_COMM, sizeof *tracker_progress);
+    return tracker_progress;
 }
 
 // ---- the table of operations: open addressing; removing an entry moves later ones back ----
@@ -86,7 +65,7 @@ static u32 home_of(u64 handle) { return (u32)hash_of(handle) % MAX_PENDING; }
 static struct operation *operation_of(u64 handle, bool create) {
     if (latest && latest->handle == handle) return latest;
     for (u32 probe = 0; probe < MAX_PENDING; probe++) {
-        struct operation *operation = &operations[(home_of(handle) + probe) % MAX_PENDING];
+        struct operation *operation = &tracker_operations[(home_of(handle) + probe) % MAX_PENDING];
         if (operation->handle == handle) return latest = operation;
         if (operation->handle) continue;
         if (!create || pending >= MAX_PENDING * 3 / 4) return NULL;
@@ -100,17 +79,17 @@ static struct operation *operation_of(u64 handle, bool create) {
 }
 
 static void forget(struct operation *operation) {
-    u32 hole = (u32)(operation - operations), at = hole;
+    u32 hole = (u32)(operation - tracker_operations), at = hole;
     for (;;) {
         at = (at + 1) % MAX_PENDING;
-        if (!operations[at].handle) break;
-        u32 home = home_of(operations[at].handle);
+        if (!tracker_operations[at].handle) break;
+        u32 home = home_of(tracker_operations[at].handle);
         bool reachable = hole < at ? home > hole && home <= at : home > hole || home <= at;
         if (reachable) continue;
-        operations[hole] = operations[at];
+        tracker_operations[hole] = tracker_operations[at];
         hole = at;
     }
-    operations[hole].handle = 0;
+    tracker_operations[hole].handle = 0;
     pending--;
     latest = NULL;
 }
@@ -171,7 +150,7 @@ static void finish(struct operation *operation, bool complete) {
                      (u64)((double)(operation->host_last - operation->host_first) * ns_per_tick));
     }
     if (operation->comm < NO_COMM) {
-        struct progress *comm = &progress[operation->comm];
+        struct progress *comm = &tracker_progress[operation->comm];
         comm->done++;
         if (operation->host_last > comm->t_last_done) comm->t_last_done = operation->host_last;
         if (operation->stopped && operation->order > comm->newest_done_order)
@@ -195,8 +174,8 @@ static void remember_call(u64 handle, const union slot *slot) {
 
 static void note_call(u16 comm, u64 t0, u64 count, u8 func, u8 dtype, i32 root_or_peer, bool api) {
     if (comm >= NO_COMM) return;
-    struct progress *at = &progress[comm];
-    if (comm >= comms_seen) comms_seen = comm + 1u;
+    struct progress *at = &tracker_progress[comm];
+    if (comm >= tracker_comms_seen) tracker_comms_seen = comm + 1u;
     if (api) at->has_api = true;
     if (api != at->has_api) return;  // with API events, works are not calls of their own
     at->calls++;
@@ -210,7 +189,7 @@ static void note_call(u16 comm, u64 t0, u64 count, u8 func, u8 dtype, i32 root_o
 static void begin_operation(u64 handle, u64 parent, u64 group, u16 comm, struct tally_key key,
                             u8 channels, i32 peer, u64 t0) {
     struct totals_entry *entry = totals_entry(tally_counted_as(key));
-    if (comm < NO_COMM) progress[comm].works++;
+    if (comm < NO_COMM) tracker_progress[comm].works++;
     bool kernels = comm < NO_COMM && comm_reports_kernels(comm);
     if (timing_policy.bursts) {
         kernels = comm < NO_COMM && timing_bursts_cover(t0);
@@ -233,7 +212,7 @@ static void begin_operation(u64 handle, u64 parent, u64 group, u16 comm, struct 
     operation->has_work = true;
     operation->entry = entry;
     operation->comm = comm;
-    operation->order = comm < NO_COMM ? progress[comm].works : 0;
+    operation->order = comm < NO_COMM ? tracker_progress[comm].works : 0;
     operation->count = key.count;
     operation->func = tally_func(key);
     operation->dtype = tally_dtype(key);
@@ -359,10 +338,10 @@ void tracker_expire(const struct clock_pair *now, u64 hz, bool last) {
     pass_done = false;
     if (timing_policy.by_events) sampled_launches_settle(last);
     for (u32 at = 0; at < MAX_PENDING; at++) {
-        struct operation *operation = &operations[at];
+        struct operation *operation = &tracker_operations[at];
         if (!operation->handle) continue;
         bool overtaken = operation->has_work && operation->comm < NO_COMM &&
-                         progress[operation->comm].newest_done_order > operation->order;
+                         tracker_progress[operation->comm].newest_done_order > operation->order;
         bool closed = operation->comm < NO_COMM && !comm_is_open(operation->comm);
         bool all_ended = operation->stopped && operation->stopped == operation->started;
         // An unknown number of channels is complete when later work has come to its end.
@@ -373,81 +352,4 @@ void tracker_expire(const struct clock_pair *now, u64 hz, bool last) {
         finish(operation, complete);
         at--;  // another one may have moved here
     }
-}
-
-u64 tracker_calls(void) {
-    u64 sum = 0;
-    for (u32 comm = 0; comm < comms_seen; comm++) sum += progress[comm].calls;
-    return sum;
-}
-
-static int older(const void *left, const void *right) {
-    const union slot *a = left, *b = right;
-    u64 x = a->live_op.t_work, y = b->live_op.t_work;
-    return x < y ? -1 : x > y;
-}
-
-// Works without slots are in the totals only.
-static void use_counted_works(void) {
-    if (!timing_policy.by_events) return;
-    for (u32 comm = 0; comm < comms_seen; comm++)
-        if (!comm_reports_kernels((u16)comm)) progress[comm].works = 0;
-    for (u32 place = 0; place < totals_places(); place++) {
-        const struct totals_entry *entry = totals_at(place);
-        u16 comm = entry ? (u16)entry->key.word : (u16)NO_COMM;
-        if (comm < comms_seen && tally_level(entry->key) == LEVEL_WORK &&
-            !comm_reports_kernels(comm))
-            progress[comm].works += entry->calls;
-    }
-}
-
-// After totals_update.
-size_t tracker_live(union slot *out, size_t room) {
-    size_t used = 0;
-    use_counted_works();
-    for (u32 comm = 0; comm < comms_seen && used < room / 2; comm++) {
-        const struct progress *at = &progress[comm];
-        if (!at->calls && !at->works) continue;
-        struct slot_live_comm *slot = &out[used].live_comm;
-        memset(slot, 0, sizeof *slot);
-        slot->comm = (u16)comm;
-        slot->calls = at->calls;
-        slot->works = at->works;
-        slot->done = at->done;
-        slot->t_last_call = at->t_last_call;
-        slot->t_last_done = at->t_last_done;
-        slot->count = at->count;
-        slot->func = at->func;
-        slot->dtype = at->dtype;
-        slot->root_or_peer = at->root_or_peer;
-        out[used].head = head_word(KIND_live_comm, 0, 0, used);
-        used++;
-    }
-    size_t first = used;
-    for (u32 at = 0; at < MAX_PENDING && used < room; at++) {
-        const struct operation *operation = &operations[at];
-        if (!operation->handle || !operation->has_work) continue;
-        struct slot_live_op *slot = &out[used].live_op;
-        memset(slot, 0, sizeof *slot);
-        slot->handle = operation->handle;
-        slot->t_call = operation->t_call;
-        slot->t_work = operation->t_work;
-        slot->count = operation->count;
-        slot->order = operation->order;
-        slot->comm = operation->comm;
-        slot->func = operation->func;
-        slot->dtype = operation->dtype;
-        slot->algo = operation->algo;
-        slot->proto = operation->proto;
-        slot->channels = operation->channels;
-        slot->started = operation->started;
-        slot->stopped = operation->stopped;
-        slot->bits = operation->captured ? TALLY_CAPTURED : 0;
-        slot->peer = operation->peer;
-        out[used].head = head_word(KIND_live_op, 0, 0, used);
-        used++;
-    }
-    qsort(out + first, used - first, sizeof *out, older);
-    for (size_t i = first; i < used; i++) out[i].head = head_word(KIND_live_op, 0, 0, i);
-    return used;
 }

@@ -150,3 +150,29 @@ TEST(a_stream_of_an_exited_thread_goes_to_the_next) {
     CHECK_EQUAL(second >> INDEX_BITS, first >> INDEX_BITS);
     CHECK((second & INDEX_MASK) > (first & INDEX_MASK));  // no index is used twice
 }
+
+TEST(a_pass_takes_a_part_of_a_long_stream_and_is_due_again) {
+    start_recorder(64);
+    struct writer *writer = writer_of_thread();
+    u64 taken = 0;
+    for (; writer->stream->chunk_number < 40; taken++) stop(writer, take(writer, NCCL_GROUP));
+    struct drain_pass pass = pass_to_nowhere();
+    CHECK(drain_is_due());
+    u32 free_before = arena.free_count;
+    u64 visited = drain_streams(&pass);
+    CHECK(0 < visited && visited < taken);
+    CHECK(arena.free_count > free_before);  // while the rest is still to be visited
+    CHECK(drain_is_due());
+    CHECK_EQUAL(drain_streams(&pass), taken - visited);
+    CHECK(!drain_is_due());
+}
+
+TEST(a_pass_that_is_to_take_everything_does) {
+    start_recorder(64);
+    struct writer *writer = writer_of_thread();
+    u64 taken = 0;
+    for (; writer->stream->chunk_number < 40; taken++) stop(writer, take(writer, NCCL_GROUP));
+    struct drain_pass pass = pass_to_nowhere();
+    pass.everything = true;
+    CHECK_EQUAL(drain_streams(&pass), taken);
+}

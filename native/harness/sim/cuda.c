@@ -7,6 +7,7 @@
 
 #include "cuda_api.h"
 #include "driver.h"
+#include "runtime.h"
 #include "settings.h"
 #include "stream.h"
 
@@ -15,7 +16,8 @@ enum { ALIGNMENT = 512, NAME_BYTES = 256, MEMORY_SIZE_OFFSET = 288 };
 static _Thread_local cudaError_t last_error;
 static _Thread_local int current_device;
 
-static cudaError_t fail(cudaError_t error) { return last_error = error; }
+cudaError_t runtime_fail(cudaError_t error) { return last_error = error; }
+static cudaError_t fail(cudaError_t error) { return runtime_fail(error); }
 
 // ---- what there is ----
 cudaError_t cudaRuntimeGetVersion(int *version) {
@@ -63,8 +65,10 @@ cudaError_t cudaGetDeviceCount(int *count) {
 cudaError_t cudaSetDevice(int device) {
     if (device < 0 || device >= settings()->devices) return fail(cudaErrorInvalidDevice);
     current_device = device;
+    driver_use_device(device);
     return cudaSuccess;
 }
+void runtime_use_current_device(void) { driver_use_device(current_device); }
 cudaError_t cudaGetDevice(int *device) {
     *device = current_device;
     return cudaSuccess;
@@ -104,6 +108,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
 }
 
 cudaError_t cudaMalloc(void **memory, size_t bytes) {
+    runtime_use_current_device();
     size_t room = settings()->memory_bytes;
     *memory = NULL;
     if (bytes > room || used_bytes > room - bytes) return fail(cudaErrorMemoryAllocation);
@@ -183,6 +188,7 @@ cudaError_t cudaMemset(void *memory, int value, size_t bytes) {
 
 // ---- streams ----
 cudaError_t cudaStreamCreate(cudaStream_t *stream) {
+    runtime_use_current_device();
     *stream = stream_make();
     return *stream ? cudaSuccess : fail(cudaErrorMemoryAllocation);
 }
@@ -352,40 +358,3 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
     *milliseconds = (float)((double)(end->stamp_ns - start->stamp_ns) / 1e6);
     return cudaSuccess;
 }
-
-// ---- graphs ----
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode) {
-    if ((uintptr_t)stream <= 2) return fail(cudaErrorStreamCaptureUnsupported);
-    return stream_begin_capture(stream, mode) ? cudaSuccess : fail(cudaErrorIllegalState);
-}
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
-    bool captures = (uintptr_t)stream > 2 && stream_captures(stream);
-    *graph = captures ? stream_end_capture(stream) : NULL;
-    if (captures && !*graph) return fail(cudaErrorStreamCaptureInvalidated);
-    return *graph ? cudaSuccess : fail(cudaErrorIllegalState);
-}
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int *status) {
-    *status = stream_captures(stream_of(stream));
-    return cudaSuccess;
-}
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t graph,
-                                 unsigned long long flags) {
-    (void)flags;
-    if (!graph) return fail(cudaErrorInvalidValue);
-    *made = graph_hold(graph);
-    return cudaSuccess;
-}
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *made, cudaGraph_t graph,
-                                          unsigned long long flags) {
-    return cudaGraphInstantiate(made, graph, flags);
-}
-cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
-    if (!graph) return fail(cudaErrorInvalidValue);
-    graph_launch(graph, stream_of(stream));
-    return cudaSuccess;
-}
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
-    if (graph) graph_release(graph);
-    return cudaSuccess;
-}
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return cudaGraphExecDestroy(graph); }

@@ -9,7 +9,7 @@
 
 typedef struct event *cudaEvent_t;
 typedef struct graph *cudaGraph_t;
-typedef struct graph *cudaGraphExec_t;  // instantiating makes another reference
+typedef struct graph *cudaGraphExec_t;  // a copy
 
 typedef enum {
     cudaSuccess = 0,
@@ -20,6 +20,7 @@ typedef enum {
     cudaErrorNotReady = 600,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901,
+    cudaErrorGraphExecUpdateFailure = 910,
     cudaErrorIllegalState = 401,
 } cudaError_t;
 
@@ -84,6 +85,13 @@ SIM_EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t g
                                             unsigned long long flags);
 SIM_EXPORT cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *made, cudaGraph_t graph,
                                                      unsigned long long flags);
+// The executable becomes the other graph, which must have as many nodes.
+SIM_EXPORT cudaError_t cudaGraphExecUpdate(cudaGraphExec_t made, cudaGraph_t graph, void *result);
+// Nodes of a made graph run in the order in which they were added, dependencies or not.
+SIM_EXPORT cudaError_t cudaGraphCreate(cudaGraph_t *graph, unsigned flags);
+SIM_EXPORT cudaError_t cudaGraphAddChildGraphNode(void **node, cudaGraph_t graph,
+                                                  const void *dependencies, size_t count,
+                                                  cudaGraph_t child);
 SIM_EXPORT cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
 SIM_EXPORT cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
 SIM_EXPORT cudaError_t cudaGraphDestroy(cudaGraph_t graph);

@@ -3,78 +3,29 @@
 //
 // As with the real one: an event that is queried or made while a thread captures in global mode, or
 // this thread does in thread-local mode, is an error and invalidates the capture, unless the
-// calling thread's own mode is relaxed. Events and streams belong to a context; one of a destroyed
-// context gives 709. A context made anew for a device has the address of the one before.
+// calling thread's own mode is relaxed. Events and streams belong to a context (contexts.h); one of
+// a destroyed context gives 709.
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "contexts.h"
 #include "cuda_api.h"
 #include "driver.h"
 #include "faults.h"
+#include "settings.h"
 #include "stream.h"
 
 enum {
     REFERENCE_NS = 20000,
     EVENT_NS = 2000,  // what an event takes on the GPU: its excess over the kernel behind it
-    MAX_DEVICES = 64,
     INVALID_VALUE = 1,
     INVALID_CONTEXT = 201,
     CONTEXT_DESTROYED = 709,
     CAPTURE_UNSUPPORTED = 900,
     MODE_GLOBAL = 0,
 };
-
-// ---- contexts: one a device ----
-static struct context {
-    _Atomic uint64_t generation;  // how often it was made anew
-} contexts[MAX_DEVICES];
-
-static struct context *current_context(void) {
-    int device = 0;
-    cudaGetDevice(&device);
-    return &contexts[device % MAX_DEVICES];
-}
-
-void driver_reset_device(int device) { contexts[device % MAX_DEVICES].generation++; }
-
-static int get_context(void **context) {
-    int error = fault_of_call("cuCtxGetCurrent");
-    *context = error ? NULL : current_context();
-    return error;
-}
-
-static int get_device(int *device) {
-    int error = fault_of_call("cuCtxGetDevice");
-    return error ? error : (int)cudaGetDevice(device);
-}
-static int primary_state(int device, unsigned *flags, int *active) {
-    (void)device;
-    *flags = 0;
-    *active = 1;
-    return fault_of_call("cuDevicePrimaryCtxGetState");
-}
-static int retain_primary(void **context, int device) {
-    *context = &contexts[device % MAX_DEVICES];
-    return fault_of_call("cuDevicePrimaryCtxRetain");
-}
-static int release_primary(int device) {
-    (void)device;
-    return 0;
-}
-
-static _Thread_local int device_below;  // the current one before the last push
-static int push_context(struct context *context) {
-    int error = fault_of_call("cuCtxPushCurrent_v2");
-    if (error) return error;
-    cudaGetDevice(&device_below);
-    return (int)cudaSetDevice((int)(context - contexts));
-}
-static int pop_context(void **context) {
-    *context = current_context();
-    return (int)cudaSetDevice(device_below);
-}
 
 // ---- capture modes ----
 static _Thread_local int thread_mode = MODE_GLOBAL;
@@ -127,9 +78,10 @@ static int create_event(struct driver_event **event, unsigned flags) {
     (void)flags;
     int error = fault_of_call("cuEventCreate");
     if (!error) error = forbidden();
+    if (!error && !context_current()) error = INVALID_CONTEXT;
     if (error) return error;
     *event = calloc(1, sizeof **event);
-    (*event)->context = current_context();
+    (*event)->context = context_current();
     (*event)->generation = (*event)->context->generation;
     return (int)cudaEventCreate(&(*event)->event);
 }
@@ -201,8 +153,9 @@ static _Atomic int allocation_count;
 static int allocate_memory(uint64_t *device, size_t bytes) {
     int error = fault_of_call("cuMemAlloc_v2");
     if (!error) error = forbidden();
+    if (!error && !context_current()) error = INVALID_CONTEXT;
     if (error) return error;
-    struct context *context = current_context();
+    struct context *context = context_current();
     *device = (uint64_t)(uintptr_t)malloc(bytes);
     memset((void *)(uintptr_t)*device, 0xA5, bytes);
     int place = allocation_count++;
@@ -353,13 +306,32 @@ static int launch_kernel(void *kernel, unsigned blocks_x, unsigned blocks_y, uns
     return cudaLaunchHostFunc(stream, take_time, *(void **)arguments[0]);
 }
 
+// ---- identity ----
+// Known only where GPUs are in MIG mode: then each process has an instance of the first GPU, with a
+// uuid of its own.
+static int get_uuid(void *uuid, int device) {
+    const char *rank = getenv("RANK");
+    uint8_t instance[16] = {0x51, 0x30, 0x9A, 0x7E, [14] = (uint8_t)device};
+    instance[15] = (uint8_t)(1 + (rank ? atoi(rank) : 0));
+    memcpy(uuid, instance, sizeof instance);
+    return fault_of_call("cuDeviceGetUuid_v2");
+}
+static int get_bus_id(char *id, int size, int device) {
+    int error = fault_of_call("cuDeviceGetPCIBusId");
+    return error ? error : (int)cudaDeviceGetPCIBusId(id, size, device);
+}
+static bool is_known(const char *name) {
+    bool is_uuid = strcmp(name, "cuDeviceGetUuid_v2") == 0;
+    return !fault_is_missing(name) && (settings()->mig || !is_uuid);
+}
+
 // ---- finding functions ----
 void *ncclscopeSimulatedDriver(const char *name) {
     static const struct {
         const char *name;
         void *function;
     } functions[] = {
-        {"cuCtxGetCurrent", (void *)get_context},
+        {"cuCtxGetCurrent", (void *)context_get_current},
         {"cuThreadExchangeStreamCaptureMode", (void *)exchange_mode},
         {"cuStreamIsCapturing", (void *)is_capturing},
         {"cuStreamGetCaptureInfo_v2", (void *)capture_info},
@@ -374,19 +346,22 @@ void *ncclscopeSimulatedDriver(const char *name) {
         {"cuMemcpyHtoDAsync_v2", (void *)copy_to_gpu},
         {"cuMemcpyDtoHAsync_v2", (void *)copy_to_host},
         {"cuStreamQuery", (void *)query_stream},
-        {"cuCtxGetDevice", (void *)get_device},
-        {"cuDevicePrimaryCtxGetState", (void *)primary_state},
-        {"cuDevicePrimaryCtxRetain", (void *)retain_primary},
-        {"cuDevicePrimaryCtxRelease_v2", (void *)release_primary},
-        {"cuCtxPushCurrent_v2", (void *)push_context},
-        {"cuCtxPopCurrent_v2", (void *)pop_context},
+        {"cuCtxGetDevice", (void *)context_get_device},
+        {"cuDevicePrimaryCtxGetState", (void *)context_primary_state},
+        {"cuDevicePrimaryCtxRetain", (void *)context_retain_primary},
+        {"cuDevicePrimaryCtxRelease_v2", (void *)context_release_primary},
+        {"cuCtxPushCurrent_v2", (void *)context_push},
+        {"cuCtxPopCurrent_v2", (void *)context_pop},
+        {"cuDeviceGetUuid_v2", (void *)get_uuid},
+        {"cuDeviceGetPCIBusId", (void *)get_bus_id},
+        {"cuCtxCreate_v2", (void *)context_create},
+        {"cuCtxDestroy_v2", (void *)context_destroy},
         {"cuModuleLoadData", (void *)load_module},
         {"cuModuleGetFunction", (void *)find_kernel},
         {"cuLaunchKernel", (void *)launch_kernel},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        if (strcmp(functions[i].name, name) == 0 && !fault_is_missing(name))
-            return functions[i].function;
+        if (strcmp(functions[i].name, name) == 0 && is_known(name)) return functions[i].function;
     return NULL;
 }
 

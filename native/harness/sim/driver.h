@@ -2,7 +2,9 @@
 #ifndef NCCLSCOPE_SIM_DRIVER_H
 #define NCCLSCOPE_SIM_DRIVER_H
 
-// cudaDeviceReset: the device's context is destroyed.
+// The device's primary context is current in this thread from now on, made where there is none.
+void driver_use_device(int device);
+// cudaDeviceReset: the device's primary context is destroyed.
 void driver_reset_device(int device);
 
 #endif

@@ -2,9 +2,11 @@
 #include "faults.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_FAULTS = 32 };
 
@@ -39,8 +41,19 @@ static void read_once(void) {
     pthread_once(&once, read_all);
 }
 
+// The driver does not work in a child that was forked: whoever calls it there has a defect.
+static void refuse_forked_child(const char *function) {
+    static _Atomic pid_t owner;
+    pid_t none = 0;
+    atomic_compare_exchange_strong(&owner, &none, getpid());
+    if (owner == getpid()) return;
+    fprintf(stderr, "simulated driver: %s was called in a forked child\n", function);
+    abort();
+}
+
 int fault_of_call(const char *function) {
     read_once();
+    refuse_forked_child(function);
     int result = 0;
     for (int i = 0; i < fault_count; i++) {
         struct fault *fault = &faults[i];

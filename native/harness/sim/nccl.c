@@ -10,6 +10,7 @@
 #include "plan.h"
 #include "reduce.h"
 #include "report.h"
+#include "runtime.h"
 #include "settings.h"
 
 static _Thread_local char last_error[512];
@@ -67,6 +68,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
                                     ncclConfig_t *config) {
     const char *why = "";
     if (!comm) return fail(ncclInvalidArgument, "comm is NULL");
+    runtime_use_current_device();
     ncclResult_t result = comm_make(comm, nranks, rank, &id, config, &why);
     return result == ncclSuccess ? result : fail(result, "cannot make a communicator: %s", why);
 }

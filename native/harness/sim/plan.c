@@ -7,6 +7,7 @@
 
 #include "reduce.h"
 #include "report.h"
+#include "runtime.h"
 #include "settings.h"
 
 enum { SLEEP_NS = 20000000, RANK_SPREAD_NS = 96 };
@@ -140,6 +141,7 @@ static void stand_still(const struct comm *comm) {
 }
 
 void plan_launch(struct plan *plan) {
+    runtime_use_current_device();
     make_runs(plan);
     if (plan->holds & NCCLSCOPE_HOLD_LAUNCH) stand_still(plan->comm);
     void *launch = report_launch_start(plan);

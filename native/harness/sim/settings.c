@@ -140,6 +140,11 @@ static void number_from(const char *variable, double *value) {
     if (text && *text) *value = strtod(text, NULL);
 }
 
+static bool is_set(const char *variable, const char *value) {
+    const char *text = getenv(variable);
+    return text && strcmp(text, value) == 0;
+}
+
 static void read_all(void) {
     const char *scenario = getenv("NCCLSCOPE_SIM_SCENARIO"),
                *release = getenv("NCCLSCOPE_SIM_RELEASE");
@@ -151,8 +156,9 @@ static void read_all(void) {
     number_from("NCCLSCOPE_SIM_DEVICES", &devices);
     number_from("NCCLSCOPE_SIM_MEMORY", &memory);
     number_from("NCCL_MAX_NCHANNELS", &channels);
-    const char *symmetric = getenv("NCCLSCOPE_SIM_SYMMETRIC");
-    chosen.symmetric = symmetric && strcmp(symmetric, "1") == 0;
+    chosen.symmetric = is_set("NCCLSCOPE_SIM_SYMMETRIC", "1");
+    chosen.mig = is_set("NCCLSCOPE_SIM_MIG", "1");
+    chosen.tree = is_set("NCCL_ALGO", "Tree");
     chosen.devices = devices < 0 ? 0 : (int)devices;
     chosen.memory_bytes = (size_t)memory;
     chosen.max_channels = channels < 1 ? 1 : channels > 64 ? 64 : (int)channels;

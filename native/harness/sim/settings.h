@@ -21,6 +21,8 @@ struct settings {
 
     int devices, max_channels;
     bool symmetric;  // collectives are those of symmetric memory
+    bool mig;        // every process has an instance of a GPU
+    bool tree;       // NCCL_ALGO=Tree: AllReduces use it
     size_t memory_bytes;
     int ranks_per_host;  // 0: all ranks share a host
     double latency_ns, bytes_per_ns;

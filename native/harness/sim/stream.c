@@ -30,7 +30,7 @@ struct stream {
 };
 
 struct graph {
-    int holders, count, room;
+    int count, room;
     struct task **tasks;
     // ---- while it is captured ----
     uint64_t id;
@@ -130,17 +130,21 @@ static void enqueue(struct stream *stream, struct task *task) {
     pthread_mutex_unlock(&stream->lock);
 }
 
+static void graph_add(struct graph *graph, struct task *task) {
+    if (graph->count == graph->room) {
+        graph->room = graph->room ? 2 * graph->room : 16;
+        graph->tasks = realloc(graph->tasks, (size_t)graph->room * sizeof(struct task *));
+    }
+    graph->tasks[graph->count++] = task;
+}
+
 void stream_add(struct stream *stream, struct task *task) {
     struct graph *graph = stream->capture;
     if (!graph) {
         enqueue(stream, task);
         return;
     }
-    if (graph->count == graph->room) {
-        graph->room = graph->room ? 2 * graph->room : 16;
-        graph->tasks = realloc(graph->tasks, (size_t)graph->room * sizeof(struct task *));
-    }
-    graph->tasks[graph->count++] = task;
+    graph_add(graph, task);
 }
 
 bool stream_captures(struct stream *stream) { return stream->capture != NULL; }
@@ -220,8 +224,7 @@ void stream_wait_all(void) {
 bool stream_begin_capture(struct stream *stream, int mode) {
     static _Atomic uint64_t captures;
     if (stream->capture) return false;
-    struct graph *graph = calloc(1, sizeof *graph);
-    graph->holders = 1;
+    struct graph *graph = graph_make();
     graph->id = ++captures;
     graph->mode = mode;
     graph->thread = pthread_self();
@@ -241,9 +244,25 @@ struct graph *stream_end_capture(struct stream *stream) {
     return NULL;
 }
 
-struct graph *graph_hold(struct graph *graph) {
-    __atomic_add_fetch(&graph->holders, 1, __ATOMIC_RELAXED);
-    return graph;
+struct graph *graph_make(void) { return calloc(1, sizeof(struct graph)); }
+
+void graph_append(struct graph *graph, const struct graph *other) {
+    for (int i = 0; i < other->count; i++) {
+        __atomic_add_fetch(&other->tasks[i]->holders, 1, __ATOMIC_RELAXED);
+        graph_add(graph, other->tasks[i]);
+    }
+}
+
+static void release_tasks(struct graph *graph) {
+    for (int i = 0; i < graph->count; i++) task_release(graph->tasks[i]);
+    graph->count = 0;
+}
+
+bool graph_assign(struct graph *graph, const struct graph *other) {
+    if (graph->count != other->count) return false;
+    release_tasks(graph);
+    graph_append(graph, other);
+    return true;
 }
 
 void graph_launch(struct graph *graph, struct stream *stream) {
@@ -254,8 +273,7 @@ void graph_launch(struct graph *graph, struct stream *stream) {
 }
 
 void graph_release(struct graph *graph) {
-    if (__atomic_sub_fetch(&graph->holders, 1, __ATOMIC_ACQ_REL) > 0) return;
-    for (int i = 0; i < graph->count; i++) task_release(graph->tasks[i]);
+    release_tasks(graph);
     free(graph->tasks);
     free(graph);
 }

@@ -45,7 +45,11 @@ void stream_wait_all(void);
 bool stream_begin_capture(struct stream *stream, int mode);
 // NULL: there is none, or it was invalidated.
 struct graph *stream_end_capture(struct stream *stream);
-struct graph *graph_hold(struct graph *graph);
+struct graph *graph_make(void);
+// Adds another graph's tasks.
+void graph_append(struct graph *graph, const struct graph *other);
+// Takes another graph's tasks in the place of its own; false: it has not as many.
+bool graph_assign(struct graph *graph, const struct graph *other);
 void graph_launch(struct graph *graph, struct stream *stream);
 void graph_release(struct graph *graph);
 

@@ -42,6 +42,15 @@ static struct tuning ring(const struct transfer_spec *spec, int ranks, bool simp
                            .chunk_bytes = simple ? simple_chunk : 32 * KIB};
 }
 
+static struct tuning tree(size_t bytes) {
+    return (struct tuning){.algo = "TREE",
+                           .proto = "SIMPLE",
+                           .channels = limit((int)(bytes / (32 * KIB))),
+                           .warps = 20,
+                           .steps = 2,
+                           .chunk_bytes = 512 * KIB};
+}
+
 static struct tuning on_one_host(const struct transfer_spec *spec, int ranks) {
     size_t bytes = whole_bytes(spec, ranks);
     bool from_or_to_root = spec->function == BROADCAST || spec->function == REDUCE;
@@ -95,6 +104,8 @@ static struct tuning in_a_group(const struct transfer_spec *spec, int ranks, int
 
 static struct tuning decide(const struct transfer_spec *spec, int ranks, bool network, bool grouped,
                             int place) {
+    if (!network && settings()->tree && spec->function == ALL_REDUCE)
+        return tree(whole_bytes(spec, ranks));
     if (!network) return on_one_host(spec, ranks);
     if (grouped && whole_bytes(spec, ranks) <= 64 * KIB) return in_a_group(spec, ranks, place);
     return over_network(spec, ranks);

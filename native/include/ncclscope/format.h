@@ -1,5 +1,6 @@
 // The capture format: every byte that the plugin stores is declared here once. docs/format.md
-// explains it.
+// explains it. It is one file of more than 400 lines on purpose: who reads or changes the format
+// has all of it in one place, lists before what is made of them.
 //
 // All lists are X-macros. They make the C structs and enums, the asserts below, the schema text
 // that every file carries, and through `ncclscope-player layout` and tools/generate.py Python's
@@ -454,6 +455,29 @@ _Static_assert(sizeof(union slot) == SLOT_BYTES, "slot");
     _Static_assert(8 fields(FIELD_SIZE, ARRAY_SIZE) == SLOT_BYTES, #name " has padding");
 SLOT_KINDS(CHECK_PACKED)
 #undef CHECK_PACKED
+
+// clang-format off
+// A(suffix, kind, field, minor): fields in what 1.0 calls spare bytes, and the minor version that
+// added each. Readers take a file without them for one of an earlier version.
+#define ADDED_FIELDS(A)                              \
+    A(live_op, LiveOp, peer, 1)                      \
+    A(group, Group, send_buff, 3)                    \
+    A(group, Group, recv_buff, 3)                    \
+    A(group_api, GroupApi, bits, 4)                  \
+    A(group_api, GroupApi, sample, 4)                \
+    A(kernel_launch, KernelLaunch, sample, 4)        \
+    A(kernel_launch, KernelLaunch, capture, 4)       \
+    A(tally, Tally, next_sampled, 4)                 \
+    A(tally, Tally, next_sampled_sparse, 4)          \
+    A(tally, Tally, chosen_group, 4)                 \
+    A(zoom, Zoom, gpu_timing, 4)                     \
+    A(graph_replays, GraphReplays, at_least, 4)
+// clang-format on
+#define CHECK_ADDED(suffix, kind, field, minor)                                           \
+    _Static_assert(sizeof(((struct slot_##suffix *)0)->field) && (minor) <= FORMAT_MINOR, \
+                   #kind "." #field);
+ADDED_FIELDS(CHECK_ADDED)
+#undef CHECK_ADDED
 
 #define SCHEMA_FIELD(type, name) " " #name ":" #type
 #define SCHEMA_ARRAY(type, name, length) " " #name ":" #type ":" #length

@@ -124,6 +124,13 @@ COUNTERS = (
     "launches_timed", "launches_captured", "launches_pool_empty", "launches_cuda_error",
     "launches_no_context", "launches_unfinished", "dropped_ranges", "range_texts_dropped",
 )
+# Fields in what 1.0 calls spare bytes, with the minor version that added each.
+ADDED_FIELDS = {
+    "LiveOp.peer": 1, "Group.send_buff": 3, "Group.recv_buff": 3, "GroupApi.bits": 4,
+    "GroupApi.sample": 4, "KernelLaunch.sample": 4, "KernelLaunch.capture": 4,
+    "Tally.next_sampled": 4, "Tally.next_sampled_sparse": 4, "Tally.chosen_group": 4,
+    "Zoom.gpu_timing": 4, "GraphReplays.at_least": 4,
+}
 # Fields as in the schema. Of a slot's head, and of the file header:
 HEAD = (
     "kind:u8 states:u8 chan:u8 flags:u8 check:u32"

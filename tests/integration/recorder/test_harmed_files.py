@@ -84,6 +84,7 @@ def test_harm_to_a_log_costs_events_that_are_counted(
     missing = EVENTS - events_on_record(tmp_path / "c")
     assert process.counters["write_failed", 0] >= missing > 0
     assert "events lost" in report
+    assert "nothing dropped" not in report
     assert any("log.000000 was deleted, cut or replaced" in note for note in process.notes)
 
 

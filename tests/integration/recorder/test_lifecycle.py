@@ -16,7 +16,14 @@ from ncclscope.native import empty_plugin_path, player_path, plugin_path
 from ncclscope.nccl.events import INTERFACES
 from tests.support.callback_script import Script
 from tests.support.paths import C_SOURCES, ROOT
-from tests.support.player import dump, ncclscope, player, recording, write_transcript
+from tests.support.player import (
+    dump,
+    folder_of,
+    ncclscope,
+    player,
+    recording,
+    write_transcript,
+)
 
 NOBODY = 65534
 HOST = C_SOURCES / "host_process.c"
@@ -119,6 +126,23 @@ def test_crashes_leave_what_was_recorded(host: Path, tmp_path: Path, signal: str
     ran = subprocess.run([host, signal], env=recording(tmp_path / "c"), check=False, timeout=60)
     assert ran.returncode < 0
     assert sum(event["event"] == "Group" for event in dump(tmp_path / "c")) == 10
+
+
+def test_the_helper_has_less_priority_than_its_job(tmp_path: Path) -> None:
+    """A fixed priority would let root's helper come before a job that has a lower one."""
+    capture = tmp_path / "c"
+    load = ["load", "--collectives", str(1 << 30), "--rate", "1000"]
+    command = ["nice", "-n", "8", str(player_path()), *load]
+    with subprocess.Popen(command, env=recording(capture), stdout=subprocess.DEVNULL) as running:
+        folder_of(capture)
+        threads = {
+            (task / "comm").read_text().strip(): os.getpriority(os.PRIO_PROCESS, int(task.name))
+            for task in Path(f"/proc/{running.pid}/task").iterdir()
+        }
+        own = os.getpriority(os.PRIO_PROCESS, running.pid)
+        running.kill()
+    assert own >= 8
+    assert threads["ncclscope"] == min(own + 5, 19)
 
 
 def test_signals_do_not_reach_the_helper(host: Path, tmp_path: Path) -> None:

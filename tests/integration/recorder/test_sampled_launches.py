@@ -13,29 +13,17 @@ from ncclscope.capture import layout
 from ncclscope.capture.process import open_process
 from ncclscope.capture.salvage import salvage
 from ncclscope.nccl.events import BIT
-from tests.support.sampled_jobs import Rank, run_sampled
+from tests.support.sampled_jobs import (
+    EVENT_FUNCTIONS,
+    MARKER_FUNCTIONS,
+    REASONS,
+    launches,
+    run_sampled,
+    sums,
+)
 
 FIRSTS, BLOCK = 8, 256  # of small messages in profile mode, as in native/src/sampling.h
 CALLS = FIRSTS + BLOCK
-REASONS = {name: number for number, name in enumerate(layout.TIMING_REASONS)}
-NOT_SAMPLED, LAUNCH = (layout.UNTIMED.index(name) for name in ("not sampled", "launch not timed"))
-
-
-def sums(rank: Rank, level: int = layout.LEVEL_WORK) -> tuple[int, int, int, int]:
-    """Operations on record, timed by events, not sampled, and sampled but not timed."""
-    counts = rank.call_counts(level)
-    return (
-        sum(count.calls for count in counts),
-        sum(int(count.times["event_count"]) for count in counts),
-        sum(int(count.times["untimed"][NOT_SAMPLED]) for count in counts),
-        sum(int(count.times["untimed"][LAUNCH]) for count in counts),
-    )
-
-
-def launches(rank: Rank) -> dict[str, int]:
-    """What became of the sampled launches."""
-    prefix = "launches_"
-    return {k.removeprefix(prefix): v for k, v in rank.counters().items() if k.startswith(prefix)}
 
 
 # ---- what is timed ----
@@ -290,11 +278,7 @@ def test_a_capture_by_another_thread_is_not_disturbed(tmp_path: Path) -> None:
 
 
 # ---- faults ----
-@pytest.mark.parametrize(
-    "function",
-    ["cuCtxGetCurrent", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventElapsedTime",
-     "cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode"],
-)  # fmt: skip
+@pytest.mark.parametrize("function", EVENT_FUNCTIONS)
 def test_without_a_function_nothing_is_sampled(tmp_path: Path, function: str) -> None:
     faults = f"{function}=missing"
     for rank in run_sampled(tmp_path / "c", "eager:20", NCCLSCOPE_SIM_CUDA_FAULTS=faults):
@@ -303,11 +287,7 @@ def test_without_a_function_nothing_is_sampled(tmp_path: Path, function: str) ->
         assert sums(rank)[0] == 20
 
 
-@pytest.mark.parametrize(
-    "function",
-    ["cuModuleLoadData", "cuModuleGetFunction", "cuMemHostRegister_v2", "cuLaunchKernel",
-     "cuMemHostGetDevicePointer_v2", "cuStreamCreate", "cuStreamGetCaptureInfo_v2"],
-)  # fmt: skip
+@pytest.mark.parametrize("function", MARKER_FUNCTIONS)
 @pytest.mark.parametrize("fault", ["=missing", "@1+=999"])
 def test_without_markers_launches_are_timed_all_the_same(
     tmp_path: Path, function: str, fault: str
@@ -375,9 +355,12 @@ def test_a_pool_that_runs_dry_times_no_further_launch(tmp_path: Path) -> None:
 
 
 def test_a_device_reset_ends_the_timing_of_its_context(tmp_path: Path) -> None:
-    for rank in run_sampled(tmp_path / "c", "device_reset:30"):
+    for rank in run_sampled(tmp_path / "c", "device_reset:30", mode="trace"):
         made = launches(rank)
         assert made["sampled"] == made.get("timed", 0) + made["cuda_error"]
+        times = rank.slots("LaunchTime")
+        timed = times[times["reason"] == 0]
+        assert (timed["gpu_stop_ns"] > timed["gpu_start_ns"]).all(), "none of an event that is gone"
 
 
 def test_a_process_may_end_while_events_are_pending(tmp_path: Path) -> None:

@@ -122,6 +122,7 @@ __attribute__((destructor)) static void write_log(void) {
     C(char *, getcwd, (char *path, size_t bytes), (path, bytes), NULL)                            \
     ERROR(C, gethostname, (char *name_, size_t bytes), (name_, bytes))                            \
     ERROR(C, getrlimit, (__rlimit_resource_t which, struct rlimit *limit), (which, limit))        \
+    ERROR(C, getrusage, (__rusage_who_t who, struct rusage *usage), (who, usage))                 \
     C(struct tm *, localtime_r, (const time_t *at, struct tm *out), (at, out), NULL)              \
     ERROR(C, lstat, (const char *path, struct stat *info), (path, info))                          \
     ERROR(C, madvise, (void *from, size_t bytes, int advice), (from, bytes, advice))              \
@@ -130,6 +131,7 @@ __attribute__((destructor)) static void write_log(void) {
       (at, bytes, prot, flags, fd, from), MAP_FAILED)                                             \
     ERROR(C, munmap, (void *at, size_t bytes), (at, bytes))                                       \
     ERROR(C, nanosleep, (const struct timespec *time, struct timespec *left), (time, left))       \
+    ERROR(C, nice, (int less), (less))                                                            \
     C(DIR *, opendir, (const char *path), (path), NULL)                                           \
     NUMBER(C, pthread_cond_init, (pthread_cond_t *cond, const pthread_condattr_t *attributes),    \
            (cond, attributes))                                                                    \
@@ -159,7 +161,6 @@ __attribute__((destructor)) static void write_log(void) {
           (dir, from, there, to))                                                                 \
     ERROR(C, sched_setaffinity, (pid_t pid, size_t bytes, const cpu_set_t *set),                  \
           (pid, bytes, set))                                                                      \
-    ERROR(C, setpriority, (__priority_which_t which, id_t who, int value), (which, who, value))   \
     ERROR(C, sigaction, (int number, const struct sigaction *action, struct sigaction *before),   \
           (number, action, before))                                                               \
     ERROR(C, stat, (const char *path, struct stat *info), (path, info))                           \

@@ -1,0 +1,206 @@
+"""Sampled timing where CUDA is not what it should be: no driver, one without a function, contexts and
+graphs that go away, forks. The job goes on, nothing is timed wrongly, everything is counted. On the
+simulated NCCL and CUDA, which ends the process where the real driver's behaviour is undefined.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ncclscope.analysis import summary_from_counters
+from ncclscope.analysis.selection import DEFAULT_BY
+from ncclscope.capture import layout
+from ncclscope.capture.housekeeping import identity_of, process_folders
+from ncclscope.model.build import open_model
+from tests.support.callback_script import every_event
+from tests.support.paths import ROOT
+from tests.support.player import player, recording, write_transcript
+from tests.support.sampled_jobs import (
+    EVENT_FUNCTIONS,
+    MARKER_FUNCTIONS,
+    REASONS,
+    Rank,
+    launches,
+    run_sampled,
+    sums,
+)
+
+MEMORY_FUNCTIONS = (
+    "cuMemAlloc_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamQuery",
+    "cuCtxGetDevice", "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease_v2", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+)  # fmt: skip
+IDENTITY_FUNCTIONS = ("cuDeviceGetUuid_v2", "cuDeviceGetPCIBusId")
+
+
+def last_counts(rank: Rank) -> list[tuple[int, int]]:
+    """The last count of each capture, in order, and whether there may be more."""
+    last = {int(slot["capture"]): slot for slot in rank.meta("GraphReplays")}
+    return [(int(slot["replays"]), int(slot["at_least"])) for _, slot in sorted(last.items())]
+
+
+def run_counting_in_gpu(capture: Path, *cases: str, **variables: str) -> list[Rank]:
+    """Runs until no rank's markers count in host memory, which they do where the simulated GPU was
+    too slow to be measured at init: a busy machine.
+    """
+    for attempt in range(10):
+        ranks = run_sampled(capture / str(attempt), *cases, **variables)
+        if all(rank.meta("EventClock")["calibrated"].all() for rank in ranks):
+            return ranks
+    pytest.fail("the simulated GPU was too slow, ten times")
+
+
+def notes_of(rank: Rank) -> bytes:
+    texts = rank.meta("Text")
+    return b"".join(slot["text"].tobytes() for slot in texts if slot["what"] == layout.TEXT_NOTE)
+
+
+# ---- the driver ----
+def test_without_libcuda_nothing_is_sampled_and_all_is_counted(tmp_path: Path) -> None:
+    """The player loads no CUDA: looking for the library fails, and nobody loads it."""
+    path = write_transcript(tmp_path / "s.jsonl", every_event(5).lines)
+    env = recording(tmp_path / "c", "profile", NCCLSCOPE_GPU_TIMING="sampled")
+    done = player("play", path, env=env)
+    assert done.returncode == 0, done.stderr
+    (folder,) = process_folders(tmp_path / "c")
+    identity = identity_of(folder)
+    assert identity["gpu_timing.in_force"] == "off"
+    assert identity["gpu_timing.reason"] == "no CUDA events: libcuda is missing"
+    rank = Rank(folder)
+    assert launches(rank) == {}
+    assert sums(rank)[0] > 0
+
+
+def test_each_function_of_the_driver_is_missing_in_a_test() -> None:
+    header = (ROOT / "native/src/cuda_driver.h").read_text()
+    used = re.findall(r'F\(\w+, "(cu\w+)"', header)
+    tried = EVENT_FUNCTIONS + MARKER_FUNCTIONS + MEMORY_FUNCTIONS + IDENTITY_FUNCTIONS
+    assert sorted(used) == sorted(tried)
+
+
+@pytest.mark.parametrize("function", MEMORY_FUNCTIONS)
+def test_without_a_function_for_memory_replays_are_counted_in_host_memory(
+    tmp_path: Path, function: str
+) -> None:
+    faults = f"{function}=missing"
+    for rank in run_sampled(tmp_path / "c", "graphs:2", NCCLSCOPE_SIM_CUDA_FAULTS=faults):
+        assert last_counts(rank) == [(2, 0), (3, 0), (4, 0)]
+        made = launches(rank)
+        assert made["timed"] == made["sampled"] > 0
+
+
+@pytest.mark.parametrize("function", [*IDENTITY_FUNCTIONS, "cuCtxGetDevice"])
+def test_without_a_function_for_the_uuid_a_gpu_has_no_name(tmp_path: Path, function: str) -> None:
+    rank, _ = run_sampled(
+        tmp_path / "c", "eager:4", NCCLSCOPE_SIM_MIG="1",
+        NCCLSCOPE_SIM_CUDA_FAULTS=f"{function}=missing",
+    )  # fmt: skip
+    assert not rank.meta("Comm")["has_gpu"].any()
+    assert launches(rank) == {"sampled": 4, "timed": 4}
+
+
+# ---- MIG ----
+def test_instances_of_a_mig_gpu_are_told_apart_by_uuid_and_share_its_bus_id(
+    tmp_path: Path,
+) -> None:
+    ranks = run_sampled(tmp_path / "c", "eager:8", NCCLSCOPE_SIM_MIG="1")
+    uuids = [rank.meta("Comm")["gpu_uuid"][0].tobytes().hex() for rank in ranks]
+    assert uuids == [f"51309a7e{number:024x}" for number in (1, 2)]
+    for rank, uuid in zip(ranks, uuids, strict=True):
+        assert launches(rank) == {"sampled": 8, "timed": 8}
+        (clock,) = rank.meta("EventClock")
+        assert clock["gpu_uuid"].tobytes().hex() == uuid, "its clock is that of its instance"
+    gpus = open_model(tmp_path / "c").gpus
+    assert sorted((gpu.global_rank, gpu.uuid, gpu.bus_id) for gpu in gpus) == [
+        (number, uuid, "0000:01:00.0") for number, uuid in enumerate(uuids)
+    ]
+
+
+# ---- algorithms whose stop stamps come early ----
+def test_an_early_stop_is_a_lower_bound_and_an_event_is_not(tmp_path: Path) -> None:
+    sources = {}
+    for timing in ("kernel", "sampled"):
+        capture = tmp_path / timing
+        run_sampled(
+            capture, "eager:40", mode="trace", NCCL_ALGO="Tree", NCCLSCOPE_GPU_TIMING=timing
+        )
+        model = open_model(capture)
+        operations, words = model.tables["operations"], model.words
+        assert {words["algorithm"][code] for code in operations["algorithm"]} == {"TREE"}
+        sources[timing] = {words["source"][code] for code in operations["source"]}
+    assert sources["kernel"] == {"gpu-early"}
+    assert sources["sampled"] & {"gpu-event", "gpu-event-rough"}
+    assert "gpu-early" not in sources["sampled"]
+
+
+# ---- graphs ----
+def test_an_updated_graph_counts_for_the_capture_that_it_became(tmp_path: Path) -> None:
+    """Five replays, six after an update, seven after one that CUDA refuses."""
+    for rank in run_counting_in_gpu(tmp_path / "c", "updated_graph:5"):
+        assert rank.printed == [{"update": 0}, {"update": 910}]
+        assert last_counts(rank) == [(5, 0), (6 + 7, 0), (0, 0)]
+
+
+def test_child_graphs_count_as_often_as_they_run(tmp_path: Path) -> None:
+    """A graph of three calls is in another one twice, which is replayed five times."""
+    for rank in run_sampled(tmp_path / "c", "child_graph:5"):
+        assert last_counts(rank) == [(10, 0)]
+    model = open_model(tmp_path / "c")
+    summary = summary_from_counters.summarize(model, None, None, DEFAULT_BY)
+    assert summary.total.operations == 2 * 3 * 10
+
+
+def test_a_graph_that_is_destroyed_while_its_markers_are_pending_is_counted(
+    tmp_path: Path,
+) -> None:
+    for rank in run_counting_in_gpu(tmp_path / "c", "destroyed_graph:5"):
+        assert last_counts(rank) == [(5, 0)]
+
+
+# ---- contexts ----
+def test_a_destroyed_context_takes_its_own_times_alone(tmp_path: Path) -> None:
+    """Of 16 timed launches 8 are of a context that is gone when their events are read; the graph's
+    replay is what its marker published.
+    """
+    for rank in run_counting_in_gpu(tmp_path / "c", "destroyed_context:8"):
+        assert launches(rank) == {"sampled": 16, "timed": 8, "cuda_error": 8, "captured": 1}
+        assert last_counts(rank) == [(1, 1)]
+        assert sums(rank) == (17, 8, 1, 8)
+
+
+@pytest.mark.parametrize(
+    "cases", [("destroyed_context:8", "leave:1"), ("graphs:5", "reset_and_leave")]
+)
+def test_a_destroyed_context_is_not_made_current_at_exit(
+    tmp_path: Path, cases: tuple[str, ...]
+) -> None:
+    """The helper thread reads last counts in their context, where that is alive: the simulated driver
+    ends the process that makes a destroyed one current.
+    """
+    for rank in run_counting_in_gpu(tmp_path / "c", *cases):
+        assert {at_least for _, at_least in last_counts(rank)} == {1}
+        assert all(replays >= 1 for replays, _ in last_counts(rank))
+
+
+def test_a_context_that_cannot_be_made_current_leaves_a_lower_bound(tmp_path: Path) -> None:
+    faults = "cuCtxPushCurrent_v2@1+=709"
+    rank, _ = run_counting_in_gpu(
+        tmp_path / "c", "graphs:5", "leave:1", NCCLSCOPE_SIM_CUDA_FAULTS=faults
+    )
+    assert {at_least for _, at_least in last_counts(rank)} == {1}
+
+
+# ---- streams ----
+def test_the_legacy_stream_while_another_is_captured_is_no_error_of_the_context(
+    tmp_path: Path,
+) -> None:
+    """CUDA answers 906 then. Eight other errors in a row would give the context up."""
+    faults = ",".join(f"cuStreamIsCapturing@{call}=906" for call in range(1, 13))
+    for rank in run_sampled(
+        tmp_path / "c", "sizes:20", mode="trace", NCCLSCOPE_SIM_CUDA_FAULTS=faults
+    ):
+        assert launches(rank) == {"sampled": 20, "captured": 12, "timed": 8}
+        reasons = [int(slot["reason"]) for slot in rank.slots("LaunchTime")]
+        assert reasons.count(REASONS["capture began or ended during the launch"]) == 12
+        assert b"not timed any more" not in notes_of(rank)
