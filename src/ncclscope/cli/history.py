@@ -10,7 +10,7 @@ from ncclscope.capture.housekeeping import parse_age
 from ncclscope.cli.terminal import output_width
 from ncclscope.errors import UsageError
 from ncclscope.history.late_hosts import host_records
-from ncclscope.history.pruning import prune
+from ncclscope.history.place import add_to_history, history_directory, prune_history
 from ncclscope.history.reader import History
 from ncclscope.history.tables import COMMUNICATORS, HOSTS, LINKS, MODULES
 from ncclscope.history.trend import (
@@ -21,7 +21,6 @@ from ncclscope.history.trend import (
     names_of,
     role_trends,
 )
-from ncclscope.history.writer import write_job
 from ncclscope.humanize import amount, plural, printable
 from ncclscope.report import history as report
 
@@ -40,13 +39,12 @@ _SUBJECTS = ("host", "link", "comm", "module")
 def run(arguments: argparse.Namespace) -> int:
     """Adds jobs to a history, shows them, or deletes them."""
     _check(arguments)
-    directory = Path(arguments.directory)
     if arguments.action == "add":
-        return _add(directory, arguments)
+        return _add(arguments)
     if arguments.action == "prune":
-        return _prune(directory, arguments)
+        return _prune(arguments)
     shown = {"list": _list, "trend": _trend, "diff": _diff}[arguments.action]
-    lines, data = shown(directory, arguments)
+    lines, data = shown(history_directory(arguments.directory), arguments)
     if arguments.json:
         print(json.dumps(data, indent=2, allow_nan=False))
     else:
@@ -69,7 +67,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 # ---- what changes a history ----
-def _add(directory: Path, arguments: argparse.Namespace) -> int:
+def _add(arguments: argparse.Namespace) -> int:
     if not arguments.captures:
         raise UsageError("history add needs a capture", "Name its directory behind DIR")
     # Late: what opens captures takes longer to import than a query takes.
@@ -80,21 +78,21 @@ def _add(directory: Path, arguments: argparse.Namespace) -> int:
     for capture in arguments.captures:
         path = resolve_capture(capture)
         sums = sums_of(open_model_with_progress(path), arguments.label or "")
-        name = write_job(directory, sums)
+        name = add_to_history(arguments.directory, sums)
         print(f"added {printable(sums.job.label)} as {name}")
     if arguments.keep is not None:
-        deleted = prune(directory, arguments.keep, None).jobs
+        deleted = prune_history(arguments.directory, arguments.keep, None).jobs
         if deleted:
             print(f"deleted {plural(len(deleted), 'older job')}")
     return 0
 
 
-def _prune(directory: Path, arguments: argparse.Namespace) -> int:
+def _prune(arguments: argparse.Namespace) -> int:
     if arguments.keep is None and not arguments.older_than:
         message = "history prune needs to know what to delete"
         raise UsageError(message, "Give --keep N, --older-than AGE, or both")
     age_s = parse_age(arguments.older_than) if arguments.older_than else None
-    deleted = prune(directory, arguments.keep, age_s, arguments.dry_run)
+    deleted = prune_history(arguments.directory, arguments.keep, age_s, arguments.dry_run)
     verb = "would delete" if arguments.dry_run else "deleted"
     for name in deleted.jobs:
         print(f"{verb} {name}")

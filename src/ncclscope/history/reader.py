@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -164,11 +164,17 @@ def job_names(directory: Path) -> list[JobName]:
     if not folder.is_dir():
         message = f"there is no history in {directory}"
         raise UsageError(message, f"Add a job: ncclscope history add {directory} CAPTURE")
-    latest: dict[tuple[str, str], JobName] = {}
     try:
-        files = sorted(path.name for path in folder.iterdir())
+        return latest_names(path.name for path in folder.iterdir())
     except OSError as error:
         raise NcclscopeError(f"cannot read {folder}: {error.strerror}") from None
+
+
+def latest_names(files: Iterable[str]) -> list[JobName]:
+    """Names of the jobs that these files of `jobs` are of, the oldest first; of one capture the
+    latest writing.
+    """
+    latest: dict[tuple[str, str], JobName] = {}
     for file in files:
         name = parse_name(file.removesuffix(SUFFIX)) if file.endswith(SUFFIX) else None
         if name is None:

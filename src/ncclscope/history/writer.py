@@ -12,7 +12,7 @@ names of other parts, so that no reader takes it for this one.
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -127,10 +127,20 @@ def _delete_earlier(directory: Path, name: JobName) -> None:
     """Deletes what was written of the same capture before. The latest of several writers never
     deletes its own, and nobody deletes the latest.
     """
-    for path in (directory / JOBS).glob(f"{name.start}-{name.identity}-*{SUFFIX}"):
-        other = parse_name(path.stem)
-        if other is not None and other.writing < name.writing:
-            delete_job(directory, path.stem)
+    for file in earlier_writings(os.listdir(directory / JOBS), name):
+        delete_job(directory, file.removesuffix(SUFFIX))
+
+
+def earlier_writings(files: Iterable[str], name: JobName) -> list[str]:
+    """Those of these files of `jobs` that were written of the same capture before."""
+    names = [(file, parse_name(file.removesuffix(SUFFIX))) for file in files]
+    return [
+        file
+        for file, other in names
+        if other is not None
+        and (other.start, other.identity) == (name.start, name.identity)
+        and other.writing < name.writing
+    ]
 
 
 def delete_job(directory: Path, name: str) -> int:

@@ -11,7 +11,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what to do with which history."""
     parser.usage = "ncclscope history add|list|trend|diff|prune DIR [CAPTURE…] [OPTION]…"
     parser.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
-    parser.add_argument("directory", metavar="DIR", help="the directory of the history")
+    parser.add_argument(
+        "directory", metavar="DIR", help="the directory of the history, or s3://BUCKET/…"
+    )
     parser.add_argument("captures", nargs="*", metavar="CAPTURE", help="add: captures to add")
     parser.add_argument("--label", help="add: call the job this (default: the capture's name)")
     parser.add_argument("--host", help="trend: of this host")
