@@ -266,14 +266,12 @@ class CollectiveBounds:
         parts = []
         for nodes, start, end in self._blocks():
             most = min(_MOST_BLOCKS // streams, _MOST_BOUNDS // len(nodes) ** 2, _MOST_BINS)
-            parts += list(_tightest_by_bin(nodes, start, end, rough, max(most, _FEWEST_BINS)))
+            parts += _tightest_by_bin(nodes, start, end, rough, max(most, _FEWEST_BINS))
         bounds = join_bounds(parts)
         return bounds.where(bounds.node_a != bounds.node_b)
 
 
-def _tightest_by_bin(
-    nodes: Ints, start: Ints, end: Ints, rough: Rough, bins: int
-) -> Iterator[Bounds]:
+def _tightest_by_bin(nodes: Ints, start: Ints, end: Ints, rough: Rough, bins: int) -> list[Bounds]:
     width = len(nodes)
     column = np.broadcast_to(nodes, start.shape)
     started, ended = start > -_NEVER, end < _NEVER
@@ -283,27 +281,70 @@ def _tightest_by_bin(
     first, last = time.min(), time.max()
     edge = np.linspace(first, last, bins + 1)[1:-1]
     order = np.argsort(time, kind="stable")
+    first_row = np.concatenate(([0], np.searchsorted(time[order], edge), [len(order)]))
+    first_row = np.unique(first_row)  # bins without rows have none
     most = max(_MOST_COMPARED // (bins * width * width), 4)
-    for rows in np.split(order, np.searchsorted(time[order], edge)):
-        if len(rows):
-            some = np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64)
-            yield _tightest_of(nodes, start, end, rough_start, rough_end, rows[some])
+    if int(np.diff(first_row).max()) > most:
+        rows = [_some_of(part, most) for part in np.split(order, first_row[1:-1])]
+        first_row = np.concatenate(([0], np.cumsum([len(part) for part in rows])))
+        order = np.concatenate(rows)
+    # As many bins together as fit into memory; of one that does not fit, a part after the other.
+    parts, at, step = [], 0, max(_MOST_AT_ONCE // (width * width), 1)
+    while at < len(first_row) - 1:
+        until = int(np.searchsorted(first_row, first_row[at] + step, side="right")) - 1
+        until = max(until, at + 1)
+        rows_of = order[first_row[at] : first_row[until]]
+        firsts = first_row[at:until] - first_row[at]
+        if len(rows_of) > step:
+            bin_parts = np.split(rows_of, np.arange(step, len(rows_of), step))
+            parts.append(_tightest_of_bin(nodes, start, end, rough_start, rough_end, bin_parts))
+        else:
+            parts.append(_tightest_of(nodes, start, end, rough_start, rough_end, rows_of, firsts))
+        at = until
+    return parts
+
+
+def _some_of(rows: Ints, most: int) -> Ints:
+    """At most so many of the rows, evenly spread."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
 
 
 def _tightest_of(
-    nodes: Ints, start: Ints, end: Ints, rough_start: Floats, rough_end: Floats, rows: Ints
+    nodes: Ints,
+    start: Ints,
+    end: Ints,
+    rough_start: Floats,
+    rough_end: Floats,
+    rows: Ints,
+    firsts: Ints,
 ) -> Bounds:
-    """The tightest bound of each ordered pair of nodes in some instances."""
+    """The tightest bound of each ordered pair of nodes in the instances `rows` of each bin; bins
+    begin at `firsts`. Of equal ones the first.
+    """
+    limit = rough_end[rows][:, :, None] - rough_start[rows][:, None, :]
+    least = np.minimum.reduceat(limit, firsts, axis=0)
+    bin_of = np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, len(rows))))
+    places = np.where(limit == least[bin_of], np.arange(len(rows))[:, None, None], len(rows))
+    first_place = np.minimum.reduceat(places, firsts, axis=0)
+    which, a, b = np.nonzero(np.isfinite(least))
+    row = rows[first_place[which, a, b]]
+    return Bounds(nodes[a], nodes[b], end[row, a], start[row, b])
+
+
+def _tightest_of_bin(
+    nodes: Ints, start: Ints, end: Ints, rough_start: Floats, rough_end: Floats, parts: list[Ints]
+) -> Bounds:
+    """The same of one bin, whose instances come in parts."""
     width = len(nodes)
     least = np.full((width, width), np.inf)
     best = np.zeros((width, width), np.int64)
-    step = max(_MOST_AT_ONCE // (width * width), 1)
-    for at in range(0, len(rows), step):
-        some = rows[at : at + step]
-        limit = rough_end[some][:, :, None] - rough_start[some][:, None, :]
+    for rows in parts:
+        limit = rough_end[rows][:, :, None] - rough_start[rows][:, None, :]
         which = limit.argmin(axis=0)
         tightest_here = np.take_along_axis(limit, which[None], axis=0)[0]
-        best = np.where(tightest_here < least, some[which], best)
+        best = np.where(tightest_here < least, rows[which], best)
         least = np.minimum(tightest_here, least)
     a, b = np.nonzero(np.isfinite(least))
     row = best[a, b]

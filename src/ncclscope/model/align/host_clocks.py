@@ -4,7 +4,6 @@ Node 0's clock is the reference. Nodes that no bounds tie to it in both directio
 through others, are placed by their wall clocks, and their error is infinite.
 """
 
-import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +11,6 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.arrays import _abi
-from ncclscope.arrays.library import Lines, address, length_arg, library, pointer
 from ncclscope.arrays.types import Floats, Ints
 from ncclscope.model.align.bounds import Bounds, CollectiveBounds, Rough, join_bounds, tightest
 from ncclscope.model.align.far_clocks import (
@@ -27,61 +24,13 @@ from ncclscope.model.align.instance_points import InstancePoints, InstanceTimes,
 from ncclscope.model.align.offsets import ClockOffsets, clock_offsets_of
 from ncclscope.model.align.pair_points import MOST_NODES, PairPoints
 from ncclscope.model.align.stretch import Points
+from ncclscope.model.node_clock import NodeClock, line_at
 
 _NEVER = np.iinfo(np.int64).max
 _FAR = 1 << 61  # damaged times stay within this instead of wrapping around
 _FAR_FLOAT = float(1 << 62)
 _STEP_BINS = 64  # of proxy steps that are kept, for many nodes
 Solution = tuple[Ints, ClockOffsets]  # by node where its time begins; offsets since then
-
-
-def _line(x: Floats, knots: Floats, values: Floats) -> Floats:
-    """Values of straight lines between knots; the outermost lines go on beyond them. Infinite next
-    to an infinite knot.
-    """
-    if len(knots) < 2:
-        return np.full(len(x), values[0])
-    place = np.clip(np.searchsorted(knots, x) - 1, 0, len(knots) - 2)
-    share = (x - knots[place]) / (knots[place + 1] - knots[place])
-    known = np.isfinite(values)
-    low, high = (np.where(known, values, 0.0)[at] for at in (place, place + 1))
-    return np.where(known[place] & known[place + 1], low + share * (high - low), np.inf)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeClock:
-    """One node's clock against the reference: straight lines between knots."""
-
-    local_ns: Ints
-    offset_ns: Ints
-    error_ns: Floats  # against its cluster's first node
-    cluster: int  # nodes tied to each other; 0 is the reference's
-
-    @property
-    def tied(self) -> bool:
-        """False: its times are placed by its wall clock only."""
-        return self.cluster == 0
-
-    def to_reference(self, local_ns: Ints) -> Ints:
-        """Times of this node on the reference's clock."""
-        local_ns = np.ascontiguousarray(local_ns, np.int64)
-        knots = (self.local_ns - self.local_ns[0]).astype(np.float64)
-        change = (self.offset_ns - self.offset_ns[0]).astype(np.float64)
-        line = Lines(len(knots), address(knots), address(change))
-        clock = _abi.NodeClock(int(self.local_ns[0]), int(self.offset_ns[0]), line)
-        out: Ints = np.empty(len(local_ns), np.int64)
-        library().ncclscope_to_reference(
-            ctypes.byref(clock), pointer(local_ns), length_arg(local_ns), pointer(out)
-        )
-        return out
-
-    def error_at(self, local_ns: Ints) -> Floats:
-        """How far those times may be off; infinite where only the wall clock places them."""
-        if not self.tied:
-            return np.full(len(local_ns), np.inf)
-        away = (local_ns - self.local_ns[0]).astype(np.float64)
-        knots = (self.local_ns - self.local_ns[0]).astype(np.float64)
-        return np.maximum(_line(away, knots, self.error_ns), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +54,7 @@ class Cluster:
             both[:, np.arange(len(place)), np.arange(len(place))] = 0.0
             worst = both.max(axis=(1, 2))
         since = (time_ns - self.first_ns).astype(np.float64)
-        return np.maximum(_line(since, self.offsets.knots, worst), 0.0)
+        return np.maximum(line_at(since, self.offsets.knots, worst), 0.0)
 
 
 @dataclass(frozen=True, slots=True)

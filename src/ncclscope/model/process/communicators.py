@@ -8,8 +8,7 @@ from ncclscope.arrays.types import Ints
 from ncclscope.capture.process import Process
 from ncclscope.model.process.works import Numbers, Works
 from ncclscope.model.schema import NONE
-
-_MOST_RANKS = 1 << 20  # more is damage
+from ncclscope.nccl.limits import MOST_RANKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,8 @@ def local_communicators(process: Process, works: Works) -> LocalCommunicators:
         local.id[number] = np.array(comm.id, np.uint64).view(np.int64)
         local.version[number] = comm.version
         local.gpu[number] = gpus.setdefault(comm.gpu_uuid or comm.gpu_bus_id, len(gpus))
-        has_ranks = 0 < comm.ranks <= _MOST_RANKS
-        if 0 <= comm.rank < (comm.ranks if has_ranks else _MOST_RANKS):
+        has_ranks = 0 < comm.ranks <= MOST_RANKS
+        if 0 <= comm.rank < (comm.ranks if has_ranks else MOST_RANKS):
             local.rank[number] = comm.rank
         if has_ranks:
             local.ranks[number], local.nodes[number] = comm.ranks, comm.nodes

@@ -23,7 +23,7 @@ from ncclscope.model.process.inferred_collectives import expand_groups
 from ncclscope.model.process.launch_times import EventExcess, event_excess
 from ncclscope.model.process.operations import StampCounts
 from ncclscope.model.process.proxy_step_times import StepTimes
-from ncclscope.model.schema import GPU_SOURCES, NONE, Columns
+from ncclscope.model.schema import CAPTURED, GPU_SOURCES, IN_FLIGHT, NONE, Columns
 from ncclscope.model.streams import StreamRanges, stream_ranges
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.datatypes import element_bits
@@ -138,8 +138,8 @@ def _of_unknown_datatype(columns: Columns, datatypes: list[str]) -> dict[str, in
 
 def _counts(columns: Columns, reasons: list[str], calls_counted: int) -> Counts:
     whole, state = columns["part_of"] == NONE, columns["state"]
-    carried_out = whole & (state != durations.CAPTURED)
-    in_flight = carried_out & (state == durations.IN_FLIGHT)
+    carried_out = whole & (state != CAPTURED)
+    in_flight = carried_out & (state == IN_FLIGHT)
     untimed = carried_out & (columns["source"] == durations.NO_SOURCE) & ~in_flight
     codes, numbers = np.unique(columns["reason"][untimed], return_counts=True)
     by_gpu = carried_out & (columns["source"] < len(GPU_SOURCES))  # the best come first

@@ -24,7 +24,18 @@ from ncclscope.model.process.channels import KernelTimes
 from ncclscope.model.process.events import ProcessEvents
 from ncclscope.model.process.launch_times import TimedRows
 from ncclscope.model.process.works import Works
-from ncclscope.model.schema import COPY_ENGINE, NONE, NOT_SAMPLED, SOURCES, STATES, Columns
+from ncclscope.model.schema import (
+    CAPTURED,
+    COPY_ENGINE,
+    DONE,
+    IN_FLIGHT,
+    NEVER_LAUNCHED,
+    NONE,
+    NOT_SAMPLED,
+    SOURCES,
+    UNKNOWN,
+    Columns,
+)
 from ncclscope.model.vocabulary import Codes, Vocabulary
 from ncclscope.nccl.algorithms import WITH_EXACT_STOP
 from ncclscope.nccl.events import BIT, FIRST_WITH_KERNELS, FIRST_WITH_STAMPS, NUMBER
@@ -33,7 +44,6 @@ from ncclscope.nccl.events import BIT, FIRST_WITH_KERNELS, FIRST_WITH_STAMPS, NU
     GPU, GPU_REPAIRED, GPU_EVENT, GPU_PARTIAL, GPU_EVENT_ROUGH, GPU_EARLY, GPU_EVENT_UPPER,
     PROXY, HOST, ENQUEUE, NO_SOURCE,
 ) = range(len(SOURCES))  # fmt: skip
-DONE, IN_FLIGHT, NEVER_LAUNCHED, CAPTURED, UNKNOWN = range(len(STATES))
 EARLY = "the stop stamp may come before the end"
 GIVEN_UP = "older than the kernels that the flight recorder or the disk limit left"
 COUNTED_REPLAYS = "replays of a CUDA graph, counted by a marker and not timed"

@@ -18,7 +18,9 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 
 WINDOW_NS = 5_000_000_000
 _BIN_NS = 40_000_000  # of one bin the best point counts
-_DRIFT = 100e-6  # clocks do not drift faster: a good point counts for its neighbours too
+_DRIFT = 100e-6  # of most clocks, at most: a good point counts for its neighbours too
+_MOST_DRIFT = 600e-6  # Linux slews a clock by 500 ppm at most, on top of that
+_LEAST_SHOWN_NS = 250_000_000  # of points that show a drift: notices vary by tens of µs
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Bound:
     base_ns: int  # values are relative to it, so that doubles are exact enough
     knots: Floats  # ns since first_ns; without any, nothing is known
     values: Floats
+    drift: float = _DRIFT  # of the clocks, at most
 
     def at(self, host_ns: Ints) -> Ints:
         """The bound at those times, rounded up to whole ns. It must be known."""
@@ -42,7 +45,7 @@ class Bound:
     def for_c(self) -> _abi.Bound:
         """For the compiled loops; it must not outlive the bound."""
         line = Lines(len(self.knots), address(self.knots), address(self.values))
-        return _abi.Bound(self.first_ns, self.base_ns, _DRIFT, line)
+        return _abi.Bound(self.first_ns, self.base_ns, self.drift, line)
 
     @property
     def is_known(self) -> bool:
@@ -74,9 +77,24 @@ def _best_of_bins(
     return in_order, first_ns.value, highest.value
 
 
-def _with_neighbours(time: Floats, value: Floats) -> Floats:
-    """The points' values, raised to what better neighbours imply: drift is at most _DRIFT."""
-    slope = time * _DRIFT
+def _most_drift(time: Floats, value: Floats) -> float:
+    """How fast the clocks drift at most. Points of clocks that drift faster than usual lie along a
+    line that shows it: hosts notice stops at once now and then. Both halves of the line must, or a
+    host that was busy at the beginning or at the end would look like a drift.
+    """
+    lasted = float(time[-1] - time[0])
+    if lasted < _LEAST_SHOWN_NS:
+        return _DRIFT
+    ends = np.interp(time[0] + lasted * np.array([0.1, 0.5, 0.9]), *_hull(time, value))
+    halves = np.diff(ends) / (0.4 * lasted)
+    if (halves > _DRIFT).all() or (halves < -_DRIFT).all():
+        return min(float(np.abs(halves).max()) + _DRIFT, _MOST_DRIFT)
+    return _DRIFT
+
+
+def _with_neighbours(time: Floats, value: Floats, drift: float) -> Floats:
+    """The points' values, raised to what better neighbours imply."""
+    slope = time * drift
     forward = np.maximum.accumulate(value + slope) - slope
     backward = np.maximum.accumulate((value - slope)[::-1])[::-1] + slope
     return np.maximum(forward, backward)
@@ -101,10 +119,11 @@ def _cut(hull: tuple[Floats, Floats], low: float, high: float) -> tuple[Floats, 
 
 
 def bound(
-    host_ns: Ints, value_ns: Ints, minus_ns: Ints | None = None, chosen: Bools | None = None
-) -> Bound:
+    host_ns: Ints, value_ns: Ints, minus_ns: Ints | None = None, chosen: Bools | None = None,
+    drift: float | None = None,
+) -> Bound:  # fmt: skip
     """The lower bound by points: at each time the offset is at least value - minus. `chosen`: which
-    points count, None: all.
+    points count, None: all. `drift`: of the clocks at most, None: what the points show.
     """
     host_ns, value_ns = np.ascontiguousarray(host_ns), np.ascontiguousarray(value_ns)
     minus_ns = np.zeros_like(value_ns) if minus_ns is None else np.ascontiguousarray(minus_ns)
@@ -113,7 +132,8 @@ def bound(
         return NOTHING
     time = (host_ns[best] - first_ns).astype(np.float64)
     value = (value_ns[best] - minus_ns[best] - base_ns).astype(np.float64)
-    value = _with_neighbours(time, value)
+    drift = _most_drift(time, value) if drift is None else drift
+    value = _with_neighbours(time, value, drift)
     parts = []
     for number in range(int(time[-1] // WINDOW_NS) + 1):
         low, high = number * WINDOW_NS, (number + 1) * WINDOW_NS
@@ -124,7 +144,7 @@ def bound(
             parts.append(_cut(_hull(time[points], value[points]), low, high))
     knots = np.concatenate([part[0] for part in parts])
     values = np.concatenate([part[1] for part in parts])
-    return Bound(first_ns, base_ns, knots, values)
+    return Bound(first_ns, base_ns, knots, values, drift)
 
 
 def lower_bound(seen_ns: Ints, stop_stamp: Ints, chosen: Bools | None = None) -> Bound:
@@ -132,9 +152,13 @@ def lower_bound(seen_ns: Ints, stop_stamp: Ints, chosen: Bools | None = None) ->
     return bound(seen_ns, stop_stamp, seen_ns, chosen)
 
 
-def upper_bound(launch_ns: Ints, start_stamp: Ints, chosen: Bools | None = None) -> Bound:
-    """Minus the offset is at least this, which is an upper bound."""
-    return bound(launch_ns, launch_ns, start_stamp, chosen)
+def upper_bound(
+    launch_ns: Ints, start_stamp: Ints, drift: float, chosen: Bools | None = None
+) -> Bound:
+    """Minus the offset is at least this, which is an upper bound. `drift`: as the lower bound shows
+    it. Kernels start at once too seldom to show it.
+    """
+    return bound(launch_ns, launch_ns, start_stamp, chosen, drift)
 
 
 @dataclass(frozen=True, slots=True)

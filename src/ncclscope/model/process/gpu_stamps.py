@@ -277,7 +277,8 @@ def _clock(
     if launches.replay.any():
         start_ns = np.where(launches.replay, NONE, start_ns)
     launched, sure, number = repaired.launches(gpu, start_ns)
-    upper = upper_bound(launched, repaired.gpu_start, None if number == len(sure) else sure)
+    chosen = None if number == len(sure) else sure
+    upper = upper_bound(launched, repaired.gpu_start, lower.drift, chosen)
     places = _first_stamped(channels, gpu, _SAMPLE)
     seen = channels.seen_end_ns[places]
     notice = np.median(lower.at(seen) - (channels.gpu_stop[places] - seen))

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.arrays.types import Bools, Ints
-from ncclscope.model.process.durations import CAPTURED, NO_SOURCE
+from ncclscope.model.process.durations import NO_SOURCE
 from ncclscope.model.process.operation_bytes import total_bytes
-from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, Columns
+from ncclscope.model.schema import CAPTURED, COLLECTIVE, NONE, RECV, SEND, Columns
 from ncclscope.model.vocabulary import Vocabulary
 
 

@@ -121,9 +121,8 @@ def _host_clock(columns: Columns, own: Ints) -> GpuClock:
     seen, stop = columns["seen_ns"][own], columns["gpu_stop"][own]
     lower = lower_bound(seen, stop)
     notice = int(np.median(lower.at(seen) - (stop - seen)))
-    return GpuClock(
-        lower, upper_bound(columns["recorded_ns"][own], columns["gpu_start"][own]), notice
-    )
+    recorded, start = columns["recorded_ns"][own], columns["gpu_start"][own]
+    return GpuClock(lower, upper_bound(recorded, start, lower.drift), notice)
 
 
 def _on_host_clock(columns: Columns, own: Ints, clock: GpuClock) -> tuple[Ints, Ints]:

@@ -12,12 +12,12 @@ from ncclscope.arrays.types import Ints
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.datatypes import element_bits
 from ncclscope.nccl.functions import COUNTS_ONE_RANK
+from ncclscope.nccl.limits import LARGEST_BYTES
 
 Codes = npt.NDArray[np.int8]
 
 _CODES = 128  # of names, at most
 IN_BYTES = np.int8(_CODES - 1)  # in place of a datatype: the count is in bytes already
-_LARGEST_BYTES = 1 << 42  # of one operation; more is damage, and would not add up
 
 
 def size_bytes(
@@ -39,7 +39,7 @@ def size_bytes(
     ranks = np.maximum(ranks, 1)
     out = empty_array(len(counts), np.int64)
     measures = _abi.Measures(
-        address(bits), address(counts_one_rank), address(ranks), len(ranks), _LARGEST_BYTES
+        address(bits), address(counts_one_rank), address(ranks), len(ranks), LARGEST_BYTES
     )
     library().ncclscope_sizes(
         ctypes.byref(measures),
@@ -56,5 +56,5 @@ def size_bytes(
 def total_bytes(counts: Ints, factor: Ints | int) -> Ints:
     """counts x factor; NONE for an unknown or impossible count."""
     factor = np.maximum(factor, 1)
-    possible = (counts >= 0) & (counts <= _LARGEST_BYTES // factor)
+    possible = (counts >= 0) & (counts <= LARGEST_BYTES // factor)
     return np.where(possible, counts * np.where(possible, factor, 0), NONE)

@@ -31,7 +31,16 @@ from ncclscope.model.process.ranges import RANGE_PLANS, ranges_of
 from ncclscope.model.process.send_buffers import send_buffers
 from ncclscope.model.process.unrecorded_works import unrecorded_works_of
 from ncclscope.model.process.works import LAUNCHED, WORK_PLANS, Works, launches_of, works_of
-from ncclscope.model.schema import COPY_ENGINE, NONE, OPERATIONS, RECV, SEND, Columns, empty
+from ncclscope.model.schema import (
+    CAPTURED,
+    COPY_ENGINE,
+    NONE,
+    OPERATIONS,
+    RECV,
+    SEND,
+    Columns,
+    empty,
+)
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.functions import WITH_ROOT
 
@@ -165,6 +174,7 @@ def _add_context(
         ContextRows(
             key=np.where(replay, take(calls.keys, rows.call), columns["event"]),
             time_ns=np.where(replay, captured_ns, began_ns),
+            call=rows.call,
             began_ns=began_ns,
             replay=replay,
             thread=columns["thread"],
@@ -270,7 +280,7 @@ def set_orders(columns: Columns) -> None:
     receive with its peer. Inferred operations are numbered apart, by function: not all ranks may
     have them.
     """
-    eager = (columns["replay"] == 0) & (columns["state"] != durations.CAPTURED)
+    eager = (columns["replay"] == 0) & (columns["state"] != CAPTURED)
     p2p = (columns["form"] == SEND) | (columns["form"] == RECV)
     comm = map_chunks(lambda number: number.astype(np.int64), np.int64, columns["communicator"])
     inferred = columns["inferred"] == 1

@@ -25,6 +25,9 @@ from ncclscope.model.schema import BACKWARD, DATA, FORWARD, NONE, OPTIMIZER
 
 _LARGEST_STEP = (1 << 31) - 2
 _FEWEST_NUMBERED = 3  # ranges that make a series
+# As many times the usual number of optimizer calls between two batches are calls of several steps:
+# their batches were worked on in a CUDA graph, whose replays push no ranges.
+_STEPS_OF_A_GRAPH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ def _from_marks(ranges: Ranges, role: list[str], phase: list[str]) -> TrainingSt
 
 
 def _from_optimizer(ranges: Ranges, role: list[str], phase: list[str]) -> TrainingSteps | None:
-    """Ends of the optimizer that was seen first. Several calls without a backward pass between
+    """Ends of the optimizer that was seen first. Several calls without work on a batch between
     them, as of several optimizers of one class, are one step.
     """
     of_any = np.flatnonzero(_with(ranges, role, OPTIMIZER_STEP) & (ranges.end_ns != NONE))
@@ -110,12 +113,24 @@ def _from_optimizer(ranges: Ranges, role: list[str], phase: list[str]) -> Traini
     first = of_any[np.argmin(ranges.start_ns[of_any])]
     own = of_any[ranges.text[of_any] == ranges.text[first]]
     ends = np.sort(ranges.end_ns[own])
-    backward = np.sort(ranges.start_ns[_with(ranges, phase, BACKWARD)])
-    if len(backward):
-        before = np.searchsorted(backward, ends)
-        new = np.append(np.diff(before) > 0, True)  # the last of each run
-        ends = ends[new]
+    works = np.sort(ranges.start_ns[_with(ranges, phase, DATA, FORWARD, BACKWARD)])
+    if len(works):
+        ends = ends[_last_calls(np.searchsorted(works, ends))]
     return _until(ranges, phase, ends, np.arange(len(ends)), "optimizer")
+
+
+def _last_calls(works_before: Ints) -> Ints:
+    """Places of the optimizer's last call in each step.
+
+    `works_before`: ranges of work on a batch before each call. 2 2 4 4 6 6 are two optimizers and
+    three steps: 1, 3, 5. 5 5 5 5 5 are steps of a graph, which was captured before the first.
+    """
+    last = np.flatnonzero(np.append(np.diff(works_before) > 0, True))
+    lengths = np.diff(last, prepend=-1)
+    usual = int(np.median(lengths)) if len(lengths) > 1 else 1
+    graphs = np.flatnonzero(lengths >= _STEPS_OF_A_GRAPH * usual)
+    within = [np.arange(last[run] - lengths[run] + usual, last[run], usual) for run in graphs]
+    return np.unique(np.concatenate([last, *within]))
 
 
 def _from_numbers(ranges: Ranges, meanings: list[Meaning]) -> TrainingSteps | None:

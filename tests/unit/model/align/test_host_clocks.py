@@ -9,8 +9,10 @@ import numpy.typing as npt
 import pytest
 
 from ncclscope.model import schema
+from ncclscope.model.align import bounds as align_bounds
 from ncclscope.model.align.bounds import Bounds, CollectiveBounds, ProxyStepTimes, bounds_of_steps
-from ncclscope.model.align.host_clocks import HostClocks, solve
+from ncclscope.model.align.host_clocks import Cluster, HostClocks, solve
+from ncclscope.model.align.offsets import ClockOffsets
 from ncclscope.model.streams import StreamCounter, rules_of
 from tests.support.exhaustive import sample
 
@@ -249,6 +251,22 @@ def test_drift_is_followed_over_hours(ppm: float) -> None:
     assert np.quantile(found.bar, 0.99) <= 1.2 * job.wire_ns
 
 
+def test_drift_within_a_bin_does_not_choose_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand communicators leave each 16 bins: of an hour, 225 s a bin. Clocks of 100 ppm part
+    by 45 ms in that time, where a message takes 25 us. While drift is in the times, the bound at an
+    end of the bin seems to be the tightest one, however long its message took.
+    """
+    monkeypatch.setattr(align_bounds, "_MOST_BINS", align_bounds._FEWEST_BINS)
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        truth = truth_of(rng, 3)
+        truth.drift[:] = np.array([-100, 100, -100]) * 1e-6
+        job = ring_job(rng, 3, 2000, 3600 * S, 25 * US)
+        found = outcome(solved(truth, job), truth, np.linspace(0, 3600 * S, 300))
+        assert found.inside.min() == 1
+        assert np.median(found.bar / possible_ns(job)) <= 1.5  # 1.2; with the drift left in 7 to 24
+
+
 def test_a_rate_that_changes_is_followed() -> None:
     rng = np.random.default_rng(2)
 
@@ -392,6 +410,22 @@ def test_differences_are_known_better_than_sums() -> None:
             assert np.median(error) <= 1.6 * job.wire_ns
     everybody = clocks.error_among(np.arange(nodes), mapped[0])
     assert (everybody <= 2 * 1.2 * job.wire_ns).mean() > 0.95
+
+
+def test_errors_of_two_nodes_add_up_unless_their_difference_is_known_better() -> None:
+    """Of several nodes those two count that are known worst."""
+    error = np.array([[1.0, 10.0, 20.0], [3.0, 30.0, 60.0]])
+    known = np.array([[0.0, 5.0, 99.0], [5.0, 0.0, 25.0], [99.0, 25.0, 0.0]])
+    for between, expected in (
+        (None, [30, 60, 90]),
+        (np.array([known, known], np.float32), [25, 25, 25]),
+    ):
+        offsets = ClockOffsets(np.array([0.0, 1000.0]), np.zeros((2, 3)), error, between, 0.0)
+        cluster = Cluster(np.array([4, 6, 9]), 5_000, offsets)
+        times = np.array([5_000, 5_500, 6_000])
+        assert cluster.error_among(np.array([6, 9]), times).tolist() == expected
+    assert cluster.error_among(np.array([4, 6]), times).tolist() == [5, 5, 5]
+    assert cluster.error_among(np.array([4, 6, 9]), times).tolist() == [25, 44, 63]
 
 
 def test_a_chain_of_communicators() -> None:
