@@ -81,7 +81,8 @@ def library() -> ctypes.CDLL:
 
 def address(array: npt.NDArray[Any] | None) -> int | None:
     """Where an array's numbers are. The array must outlive the call."""
-    return None if array is None else int(array.__array_interface__["data"][0])
+    # Not __array_interface__, which lists the fields of structured arrays each time.
+    return None if array is None else int(array.ctypes.data)
 
 
 def pointer(array: npt.NDArray[Any]) -> ctypes.c_void_p:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ncclscope.capture.recording_windows import windows_of
-from ncclscope.humanize import duration, plural, ranks_in_words
+from ncclscope.humanize import duration, plural
 from ncclscope.model.align.host_clocks import HostClocks
 from ncclscope.model.completeness import (
     FLIGHT_RECORDER,
@@ -16,8 +16,8 @@ from ncclscope.model.completeness import (
 )
 from ncclscope.model.match.registry import Registry
 from ncclscope.model.process.decoded_process import DecodedProcess
-from ncclscope.model.rows import ProcessRow
-from ncclscope.model.schema import NONE, Columns
+from ncclscope.model.rows import ProcessRow, list_processes
+from ncclscope.model.schema import Columns
 from ncclscope.nccl.events import NUMBER
 
 _MOST = 1 << 61  # that a model keeps: damaged captures may add up to more
@@ -223,14 +223,3 @@ def _pauses(rows: list[ProcessRow]) -> list[str]:
         f"{some} recorded single calls for {recorded} of {lived}{each}, and totals otherwise: "
         f"{list_processes(paused)}"
     ]
-
-
-def list_processes(rows: list[ProcessRow]) -> str:
-    """The first few processes by rank, or by folder where they have none."""
-    ranks = [row.global_rank for row in rows]
-    if NONE not in ranks and len(set(ranks)) == len(ranks):
-        return ranks_in_words(tuple(sorted(ranks)))
-    names = [
-        row.folder if r == NONE else f"rank {r}" for row, r in zip(rows[:8], ranks, strict=False)
-    ]
-    return ", ".join(names) + (" …" if len(rows) > 8 else "")

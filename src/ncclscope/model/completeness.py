@@ -102,7 +102,7 @@ class Completeness:
         dropped, lost = sum(self.dropped.values()), sum(self.lost.values())
         if dropped:
             words.append(f"{plural(dropped, 'event')} dropped")
-        elif self.drops_counted and not self.counts_end_early:
+        elif self.drops_counted and not lost and not self.counts_end_early:
             words.append("nothing dropped")
         if lost:
             words.append(f"{plural(lost, 'event')} lost")

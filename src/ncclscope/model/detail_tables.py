@@ -48,7 +48,6 @@ _RECV_STATES = dict(
     zip(RECV_STEP_STATES, ("network_since_ns", "flush_since_ns", "gpu_since_ns"), strict=True)
 )
 _RECEIVES = HeadFilter(states=layout.STATE_RECV)
-_STATE_BITS = (layout.STATE_FIRST, layout.STATE_SECOND, layout.STATE_THIRD)
 
 
 def details_of(model: Model, table: str, progress: Progress | None = None) -> Iterator[Columns]:
@@ -233,7 +232,7 @@ def _waits(decoded: ProcessEvents) -> Columns:
     out |= {name: np.full(len(steps), NONE, np.int64) for name in _RECV_STATES.values()}
     moved = np.zeros(len(steps), np.int64)
     for receives, states in ((False, _SEND_STATES), (True, _RECV_STATES)):
-        for place, (bit, name) in enumerate(zip(_STATE_BITS, states.values(), strict=True)):
+        for place, (bit, name) in enumerate(zip(layout.STATE_BITS, states.values(), strict=True)):
             receiving = layout.STATE_RECV
             head = (
                 HeadFilter(states=bit | receiving)

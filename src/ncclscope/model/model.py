@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.column_files import is_absent
 from ncclscope.model.completeness import Completeness
+from ncclscope.model.node_clock import NodeClock
 from ncclscope.model.rows import GpuRow, ProcessRow
 from ncclscope.model.schema import ORIGINS, Columns
 
@@ -54,6 +54,7 @@ class Model:
     module_names: list[str] = field(default_factory=list)  # by row of `modules`
     training: Training = field(default_factory=Training)
     began_ns: int | None = None  # of a part of a capture: when the whole one began
+    seal: str = ""  # of the saved model that this is; "": not saved, or a part of a capture
 
     def communicator_name(self, row: int) -> str:
         """The name of a communicator, "?" where it is not known."""

@@ -7,7 +7,8 @@ begins a step. Example, a log entry every third step:
 
     g r r r o | g r r r o | g r r r o L | g …     kinds: g 4, r 12, o 4, L 1
 
-Three of four kinds occur a multiple of 4 times, so there are 4 steps.
+Three of four kinds occur a multiple of 4 times, so there are 4 steps. Equal calls are a step each;
+replays of a CUDA graph of equal calls are not, because a replay makes many of them.
 """
 
 from dataclasses import replace
@@ -72,7 +73,8 @@ def _starts(operations: Columns, rows: Ints) -> Ints | None:
     order = np.argsort(kind, kind="stable")
     edges = np.concatenate([[0], np.cumsum(counts)])
     fits = _number_of_steps(counts, order, edges)
-    if fits is None:
+    replayed = np.asarray(operations["call_ns"][rows]) == NONE
+    if fits is None or (fits == len(rows) and replayed.any() and not replayed.all()):
         return None
     when = _when(operations, rows)
     pause = np.diff(when, prepend=when[:1])

@@ -5,6 +5,9 @@ Fields have the names of the columns in schema.py; a test holds the two against 
 
 from dataclasses import dataclass
 
+from ncclscope.humanize import ranks_in_words
+from ncclscope.model.schema import NONE
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
@@ -48,3 +51,14 @@ class GpuRow:
     global_rank: int
     uuid: str  # 32 hexadecimal digits
     bus_id: str
+
+
+def list_processes(rows: list[ProcessRow]) -> str:
+    """The first few processes by rank, or by folder where they have none."""
+    ranks = [row.global_rank for row in rows]
+    if NONE not in ranks and len(set(ranks)) == len(ranks):
+        return ranks_in_words(tuple(sorted(ranks)))
+    names = [
+        row.folder if r == NONE else f"rank {r}" for row, r in zip(rows[:8], ranks, strict=False)
+    ]
+    return ", ".join(names) + (" …" if len(rows) > 8 else "")

@@ -72,10 +72,12 @@ SOURCES = (
     "none",
 )
 GPU_SOURCES = SOURCES[:7]  # times by the GPU's own clocks
+GPU_CODES = tuple(range(len(GPU_SOURCES)))
 EVENT_SOURCES = ("gpu-event", "gpu-event-rough", "gpu-event-upper")  # CUDA events around launches
 NOT_SAMPLED = "not sampled"  # a reason: other operations were chosen to be timed
 # What became of an operation. captured: recorded into a CUDA graph, carried out by its replays.
 STATES = ("done", "in flight", "never launched", "captured", "unknown")
+DONE, IN_FLIGHT, NEVER_LAUNCHED, CAPTURED, UNKNOWN = range(len(STATES))
 FORMS = ("collective", "send", "recv", "copy-engine")
 COLLECTIVE, SEND, RECV, COPY_ENGINE = range(len(FORMS))
 # What became of the stamps of one channel of an operation.

@@ -109,6 +109,7 @@ def test_damage_is_counted(tmp_path: Path) -> None:
     model = open_model(tmp_path / "c")
     assert model.completeness.lost == {"damaged": 1}
     assert model.completeness.missing() == ["1 event lost"]
+    assert "nothing dropped" not in model.completeness.line()
     assert "1 event damaged" in notes(model)
     assert "1 operation with an impossible size" in notes(model)
     assert (model.tables["operations"]["size_bytes"] == NONE).sum() == 1
@@ -131,6 +132,15 @@ def test_jobs_side_by_side_expect_the_processes_of_each(tmp_path: Path) -> None:
     model, _ = simulated(tmp_path / "d", replace(pairs, missing=frozenset({3})))
     assert (model.completeness.processes_found, model.completeness.processes_expected) == (3, 4)
     assert {row.attempt for row in model.processes} == {0}
+
+
+def test_a_mesh_without_a_communicator_of_all_expects_all_processes(tmp_path: Path) -> None:
+    """Rows and columns of two ranks each are one job of four processes, also if one is absent."""
+    mesh = SyntheticSpec(processes=4, operations=40, communicators=((0, 1), (2, 3), (0, 2), (1, 3)))
+    model, _ = simulated(tmp_path / "c", mesh)
+    assert model.completeness.processes_expected == model.completeness.processes_found == 4
+    model, _ = simulated(tmp_path / "d", replace(mesh, missing=frozenset({3})))
+    assert (model.completeness.processes_found, model.completeness.processes_expected) == (3, 4)
 
 
 @pytest.mark.parametrize("one_thread", [True, False])

@@ -60,6 +60,9 @@ def expected(whole: Path) -> dict[str, Any]:
     return made
 
 
+ACCOUNT = "account.json"  # kept by `report`
+
+
 def is_current(capture: Path) -> bool:
     return load_current(capture, fingerprint(capture)) is not None
 
@@ -83,7 +86,7 @@ def test_any_damaged_file_is_noticed(
     whole: Path, copy: Path, expected: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     draw = random.Random(3)
-    files = sorted(file.name for file in (whole / "model").iterdir())
+    files = sorted(file.name for file in (whole / "model").iterdir() if file.name != ACCOUNT)
     for number, name in sample(list(enumerate(files)), 3):
         file, kept = copy / "model" / name, (whole / "model" / name).read_bytes()
         state = file.stat()
@@ -107,6 +110,18 @@ def test_any_damaged_file_is_noticed(
         else:
             file.write_bytes(kept)
             assert is_current(copy), name
+
+
+def test_a_damaged_account_is_made_again(
+    whole: Path, copy: Path, expected: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model is whole without it."""
+    kept, file = (whole / "model" / ACCOUNT).read_bytes(), copy / "model" / ACCOUNT
+    for damaged in (kept[: len(kept) // 2], kept + bytes(8), kept.replace(b"1", b"2"), b""):
+        file.write_bytes(damaged)
+        assert is_current(copy)
+        assert report(copy, capsys) == expected
+        assert file.read_bytes() == kept
 
 
 def forge(capture: Path, change: Callable[[dict[str, Any]], None]) -> None:

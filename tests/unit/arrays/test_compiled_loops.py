@@ -31,7 +31,7 @@ from ncclscope.capture.segment import Blocks, Damage, read_segment
 from ncclscope.capture.slot_log import SlotLog
 from ncclscope.capture.tick_clock import TickClock
 from ncclscope.errors import NcclscopeError
-from ncclscope.model.align.host_clocks import NodeClock, _line
+from ncclscope.model.node_clock import NodeClock, line_at
 from ncclscope.model.process import operation_bytes, stamp_repair
 from ncclscope.model.process.channels import Channels, on_host_clock, times_of_works
 from ncclscope.model.process.gpu_clock import Bound, GpuClock, _best_of_bins, _hull, bound
@@ -423,7 +423,7 @@ def test_times_of_a_node_on_the_one_clock(knots: int, draw: np.random.Generator)
     at = np.concatenate([10**15 + draw.integers(-(10**11), 2 * 10**12, 4000), local, [NONE]])
     away = (at - local[0]).astype(np.float64)
     edges, change = (local - local[0]).astype(float), (offset - offset[0]).astype(float)
-    expected = np.rint(_line(away, edges, change)).astype(np.int64) + at + offset[0]
+    expected = np.rint(line_at(away, edges, change)).astype(np.int64) + at + offset[0]
     np.testing.assert_array_equal(clock.to_reference(at), expected)
 
 

@@ -126,20 +126,31 @@ class Registry:
 
         Processes that share no communicator with others, not even through others, are a job of
         their own: each job needs as many processes as its widest communicator has ranks, divided
-        by the ranks that one process of it holds.
+        by the ranks that one process of it holds. A mesh may have no communicator of all ranks:
+        then the processes that are on record are needed, and where a communicator's member is
+        not on record, as many as launchers say.
         """
         job_of = connected_components(self._ids_by_process())
         widest: Counter[int] = Counter()  # ranks, by job
         held: dict[int, set[int]] = {}  # global ranks by process
+        members_missing = False
         for row in self.communicators_of(self.processes.last_attempt):
             communicator = self.communicators.rows[row]
             job = job_of[communicator.members[0].process] if communicator.id else NONE
             init_ranks = communicator.ranks if communicator.ranks_are_known else 0
             widest[job] = max(widest[job], init_ranks)
+            members_missing |= len(communicator.members) < init_ranks
             for member in communicator.members:
                 held.setdefault(member.process, set()).add(member.global_rank)
         each: Counter[int] = Counter()  # ranks of one process, by job
+        found: Counter[int] = Counter()  # processes, by job
         for process, ranks in held.items():
             each[job_of[process]] = max(each[job_of[process]], len(ranks))
-        needed = sum(-(-ranks // max(each[job], 1)) for job, ranks in widest.items())
-        return max(needed or self.processes.world_size(self.processes.last_attempt), 1)
+            found[job_of[process]] += 1
+        needed = sum(
+            max(-(-ranks // max(each[job], 1)), found[job]) for job, ranks in widest.items()
+        )
+        said = self.processes.world_size(self.processes.last_attempt)
+        if len(widest) == 1 and members_missing:
+            needed = max(needed, -(-said // max(*each.values(), 1)))
+        return max(needed or said, 1)

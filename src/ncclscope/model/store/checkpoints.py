@@ -29,7 +29,6 @@ from ncclscope.model.streams import StreamRanges
 _LATER = ("instance", "wait_ns", "wire_ns", "relative_wait_ns")
 _CHECKED = [column for column in OPERATIONS if column.name not in _LATER]
 _STREAMS = "streams"
-CHECKPOINTS = "process.n*"
 _DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, FormatError, EOFError)
 
 
@@ -148,9 +147,3 @@ def _is_there(item: tuple[Path, Checkpoint]) -> bool:
     return checkpoint.checksum == saved_checksum(
         folder, checkpoint.first_row, decoded.rows, has_context
     )
-
-
-def remove_checkpoints(folder: Path) -> None:
-    """Removes what was noted: the model is complete."""
-    for path in (*folder.glob(CHECKPOINTS), *folder.glob("new.process_*")):
-        path.unlink()

@@ -41,13 +41,19 @@ from ncclscope.model.process.launch_times import event_excess
 from ncclscope.model.process.operations import StampCounts
 from ncclscope.model.process.proxy_step_times import StepTimes
 from ncclscope.model.schema import NONE, Columns
-from ncclscope.model.store.checksums import DamagedError, checksum, record_of, regular_size, texts
+from ncclscope.model.store.checksums import (
+    LARGEST_MANIFEST_BYTES,
+    DamagedError,
+    checksum,
+    record_of,
+    regular_size,
+    texts,
+)
 from ncclscope.model.vocabulary import Vocabulary
 
 OPERATIONS, SENDS, RECEIVES, STEPS, PHASES = "operations", "sends", "receives", "steps", "phases"
 _ASIDE = "new.decoded."  # how names of files begin that are being written
 _VERSION = 1  # of the layout; readers know all up to their own
-_LARGEST_MANIFEST_BYTES = 1 << 28
 _DTYPES = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "O"}
 _NUMBERS = ("gpu_clock_error_ns", "impossible", "unsized")
 _HINT = "Copy it again if it is a copy, or decode the capture again where its logs are"
@@ -156,6 +162,7 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     aside = folder / f"{_ASIDE}json.{secrets.token_hex(4)}"
     try:
         with aside.open("w") as file:
+            os.fchmod(file.fileno(), 0o600)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -196,6 +203,7 @@ def _write_table(connection: Any, folder: Path, table: str, columns: Columns) ->
             f"copy decoded to {literal(str(aside))} (format parquet, compression zstd)",
         )
         with aside.open("rb+") as file:
+            os.fchmod(file.fileno(), 0o600)  # as all files of a capture
             os.fsync(file.fileno())
         entry["checksum"] = checksum(aside)
         aside.rename(path)
@@ -221,7 +229,7 @@ def _digest(manifest: dict[str, Any]) -> str:
 # ---- reading ----
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / DECODED_MANIFEST
-    if regular_size(path) > _LARGEST_MANIFEST_BYTES:
+    if regular_size(path) > LARGEST_MANIFEST_BYTES:
         raise DamagedError(DECODED_MANIFEST)
     manifest = json.loads(path.read_text())
     if not isinstance(manifest, dict) or manifest.pop("digest", "") != _digest(manifest):

@@ -14,9 +14,9 @@ import numpy as np
 
 from ncclscope.capture.reader import DATASET_FILE
 from ncclscope.errors import FormatError
-from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, Progress
+from ncclscope.model.node_clock import NodeClock
 from ncclscope.model.rows import GpuRow, ProcessRow
 from ncclscope.model.schema import (
     FORMER_NAMES,

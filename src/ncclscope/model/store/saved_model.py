@@ -22,10 +22,10 @@ import numpy as np
 from ncclscope._version import __version__
 from ncclscope.arrays.chunks import row_chunks
 from ncclscope.capture.deletion import is_saved_model
-from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.column_files import column_file, map_columns, write_columns
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, Training
+from ncclscope.model.node_clock import NodeClock
 from ncclscope.model.rows import GpuRow, ProcessRow
 from ncclscope.model.schema import (
     LARGEST,
@@ -36,8 +36,8 @@ from ncclscope.model.schema import (
     Columns,
     value_range,
 )
-from ncclscope.model.store.checkpoints import CHECKPOINTS, remove_checkpoints
 from ncclscope.model.store.checksums import (
+    LARGEST_MANIFEST_BYTES,
     DamagedError,
     check_numbers,
     check_seal,
@@ -54,11 +54,11 @@ from ncclscope.model.vocabulary import Vocabulary
 
 FOLDER = "model"
 # Rises when what is saved changes; models of other versions are made again.
-_VERSION = 6
+_VERSION = 7
 _MADE_FOLDERS = (FOLDER, "timeline")  # made of the capture, by this module and by `timeline`
 _MANIFEST = "manifest.json"
 _LOCK = "lock.file"
-_LARGEST_MANIFEST_BYTES = 1 << 28
+_CHECKPOINTS = "process.n*"  # files of store/checkpoints.py
 _MOST_NAMES = 127  # of one sort
 _MOST_THREADS = 32
 ColumnItem = tuple[Path, int, Column]  # its file and rows
@@ -92,12 +92,18 @@ def _own_folder(folder: Path) -> tuple[Path, int] | None:
 
 def _keep_checkpoints(folder: Path) -> None:
     """Removes what a killed command left, except processes that it had decoded."""
-    decoded = any(folder.glob(CHECKPOINTS))
+    decoded = any(folder.glob(_CHECKPOINTS))
     columns = {column_file(folder, "operations", column.name) for column in TABLES["operations"]}
     for path in folder.iterdir():
-        keep = path.match(CHECKPOINTS) or path in columns
+        keep = path.match(_CHECKPOINTS) or path in columns
         if path.name != _LOCK and not (decoded and keep):
             path.unlink()
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Removes what store/checkpoints.py noted: the model is complete."""
+    for path in (*folder.glob(_CHECKPOINTS), *folder.glob("new.process_*")):
+        path.unlink()
 
 
 def fingerprint(capture: Path) -> str:
@@ -139,7 +145,7 @@ class Writer:
     @property
     def has_checkpoints(self) -> bool:
         """Whether the next command can go on with what is there."""
-        return any(self.folder.glob(CHECKPOINTS))
+        return any(self.folder.glob(_CHECKPOINTS))
 
     def close(self) -> None:
         """Lets other commands have the folder."""
@@ -203,9 +209,9 @@ class Writer:
         }
         checksums = {name: checksum for name, (_, checksum) in checked.items()}
         manifest = {**manifest, "rows": self._rows, "whole": whole}
-        (self.folder / _MANIFEST).write_text(
-            json.dumps(with_seal(self.folder, manifest, checksums))
-        )
+        with (self.folder / _MANIFEST).open("w") as file:
+            os.fchmod(file.fileno(), 0o600)  # as all files of a capture
+            json.dump(with_seal(self.folder, manifest, checksums), file)
         remove_checkpoints(self.folder)
         self.close()
         if not self.kept:
@@ -347,6 +353,7 @@ def _model(capture: Path, folder: Path, manifest: dict[str, Any]) -> Model:
         realtime_offset_ns=manifest["realtime_offset_ns"],
         clocks=tuple(map(_clock, manifest["clocks"])),
         whole=_whole(manifest.get("whole", {})),
+        seal=texts([manifest["seal"]])[0] if folder == capture / FOLDER else "",
     )
     if not is_number(model.realtime_offset_ns):
         raise DamagedError("realtime_offset_ns")
@@ -362,7 +369,7 @@ def load_current(capture: Path, mark: str) -> Model | None:
     """The saved model, None unless it is undamaged and of the capture as it is now."""
     folder = capture / FOLDER
     try:
-        if regular_size(folder / _MANIFEST) > _LARGEST_MANIFEST_BYTES:
+        if regular_size(folder / _MANIFEST) > LARGEST_MANIFEST_BYTES:
             return None
         manifest = json.loads((folder / _MANIFEST).read_text())
         if manifest.get("fingerprint") != mark:
