@@ -77,17 +77,21 @@ def _balances(run: Run, least_ranks: int, rows: Ints) -> tuple[FunctionBalance, 
 def _function_balance(
     run: Run, communicator: int, function: str, ranks: list[int], rows: Ints
 ) -> FunctionBalance:
-    rank = run.column("global_rank", rows)
+    known, rank = np.array(ranks), run.column("global_rank", rows)
+    place = np.minimum(np.searchsorted(known, rank), len(known) - 1)
+    is_member = known[place] == rank  # others are of a damaged capture
+    if not is_member.all():
+        rows, place = rows[is_member], place[is_member]
     size = run.column("size_bytes", rows).astype(np.float64)
     busy = np.maximum(run.column("duration_ns", rows), 0).astype(np.float64)
-    places = max(int(rank.max(initial=0)), *ranks) + 1  # some of them may have done nothing
+    count = len(known)  # some of them may have done nothing
     return FunctionBalance(
         communicator,
         function,
-        np.array(ranks),
-        np.bincount(rank, minlength=places)[ranks].astype(np.float64),
-        np.bincount(rank, size, minlength=places)[ranks].astype(np.float64),
-        np.bincount(rank, busy, minlength=places)[ranks].astype(np.float64),
+        known,
+        np.bincount(place, minlength=count).astype(np.float64),
+        np.bincount(place, size, minlength=count).astype(np.float64),
+        np.bincount(place, busy, minlength=count).astype(np.float64),
     )
 
 

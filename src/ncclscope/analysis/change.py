@@ -12,6 +12,7 @@ import numpy as np
 from ncclscope.analysis.robust_statistics import (
     certainly_larger,
     change_point,
+    is_no_chance,
     refine_change_point,
     robust_spread,
 )
@@ -24,6 +25,7 @@ _LEAST = 24  # instances of a communicator
 _LEAST_ON_A_SIDE = 6  # of a change
 _CHANCE = 1e-6  # that a series looks changed, at most
 _EPISODE_LEVEL = np.log(2.0)  # above the median: less is noise of a busy network
+_LOW_LEVEL = np.log(1.4)  # of a stretch whose lower quartile is as far above nearly all others
 _TIMES_NOISE = 1.5  # the step, over the spread before and after it
 _MOST_EPISODES = 4  # more are slow now and then
 # Of those that are slow now and then, the others: this quantile is at most so far above the median.
@@ -157,15 +159,18 @@ def slow_episodes(
 
 
 def slow_at_times(times: WireTimes, rows_of: dict[int, Ints]) -> tuple[Slowdown, ...]:
-    """Communicators that are far slower now and then, and as ever in between."""
+    """Communicators that are far slower now and then, and as ever in between: more often than
+    others, or at the same time as others. All else is the usual noise of the network.
+    """
+    above = {
+        row: times.relative[own] - np.median(times.relative[own]) for row, own in rows_of.items()
+    }
+    slow_of = {row: values > _EPISODE_LEVEL for row, values in above.items()}
+    found = [row for row in rows_of if _comes_and_goes(above[row], slow_of[row])]
     changes = []
-    for row, own in rows_of.items():
-        values = times.relative[own] - np.median(times.relative[own])
-        slow = values > _EPISODE_LEVEL
-        if not _LEAST_ON_A_SIDE <= slow.sum() <= len(own) // 2:
-            continue
-        # Where noise is heavy, some are far slower than the median, and others nearly so.
-        if np.quantile(values[~slow], _HIGH) > _QUIET:
+    for row in found:
+        own, values, slow = rows_of[row], above[row], slow_of[row]
+        if not (_is_alone(slow_of, row, found) or _is_together(times, rows_of, slow_of, row)):
             continue
         factor = float(np.exp(np.median(values[slow])))
         lost = float((times.wire_ns[own] * (1 - np.exp(-values)))[slow].sum())
@@ -183,15 +188,55 @@ def slow_at_times(times: WireTimes, rows_of: dict[int, Ints]) -> tuple[Slowdown,
     )  # fmt: skip
 
 
+def _comes_and_goes(values: Floats, slow: Bools) -> bool:
+    """Whether some of a communicator's instances are slow, and the others as ever."""
+    if not _LEAST_ON_A_SIDE <= slow.sum() <= len(slow) // 2:
+        return False
+    # Where noise is heavy, some are far slower than the median, and others nearly so.
+    return bool(np.quantile(values[~slow], _HIGH) <= _QUIET)
+
+
+def _is_alone(slow_of: dict[int, Bools], row: int, found: list[int]) -> bool:
+    """Whether a communicator is slow far more often than any that does not come and go, or, where
+    all do, than any other.
+    """
+    quiet = slow_of.keys() - set(found)
+    usual = max((slow_of[other].mean() for other in quiet or slow_of.keys() - {row}), default=0.0)
+    slow = slow_of[row]
+    return is_no_chance(float(slow.sum()), float(usual) * len(slow))
+
+
+def _is_together(
+    times: WireTimes, rows_of: dict[int, Ints], slow_of: dict[int, Bools], row: int
+) -> bool:
+    """Whether other communicators are slow when this one is, far more than when it is not: each of
+    their instances counts with the one of this communicator that is nearest in time.
+    """
+    end_ns, slow = times.end_ns[rows_of[row]], slow_of[row]
+    between_ns = (end_ns[1:] + end_ns[:-1]) // 2
+    inside = outside = slow_inside = slow_outside = 0
+    for other in rows_of.keys() - {row}:
+        together = slow[np.searchsorted(between_ns, times.end_ns[rows_of[other]])]
+        inside, outside = inside + int(together.sum()), outside + int((~together).sum())
+        slow_inside += int((slow_of[other] & together).sum())
+        slow_outside += int((slow_of[other] & ~together).sum())
+    return is_no_chance(slow_inside, slow_outside / max(outside, 1) * inside)
+
+
 def _slow_stretch(values: Floats) -> slice | None:
     """Where, between the ends of a series, nearly all values are larger than nearly all others: the
-    stretch with the largest sum above a level.
+    stretch with the largest sum above a level. A low level would join two stretches, so it is
+    tried last.
 
         1.0 1.1 0.9 7.8 8.1 7.9 1.0 1.1     the level is 2, the stretch 7.8 to 7.9
     """
     if len(values) < _LEAST:
         return None
-    above = np.clip(values - np.median(values) - _EPISODE_LEVEL, -1.0, 1.0)
+    return _stretch_above(values, _EPISODE_LEVEL) or _stretch_above(values, _LOW_LEVEL)
+
+
+def _stretch_above(values: Floats, level: float) -> slice | None:
+    above = np.clip(values - np.median(values) - level, -1.0, 1.0)
     sums = np.concatenate([[0.0], np.cumsum(above)])
     gain = sums - np.minimum.accumulate(sums)
     last = int(np.argmax(gain))
@@ -200,7 +245,7 @@ def _slow_stretch(values: Floats) -> slice | None:
     sides = (first, last - first, len(values) - last)
     if min(sides) < _LEAST_ON_A_SIDE or last - first > len(values) // 2:
         return None
-    apart = np.quantile(values[first:last], 0.25) > np.quantile(outside, 0.95) + _EPISODE_LEVEL / 2
+    apart = np.quantile(values[first:last], 0.25) > np.quantile(outside, 0.95) + _LOW_LEVEL
     return slice(first, last) if apart else None
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Ints
 
 
@@ -17,15 +18,26 @@ def distinct_rows(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
     (array([[5, 9],
            [7, 2]]), array([1, 0, 1]))
     """
-    place = np.zeros(len(columns[0]), np.int64)
+    place, first = np.zeros(len(columns[0]), np.int64), np.empty(0, np.int64)
     for column in columns:  # places are small numbers: two of them always fit into one
-        values, value = np.unique(column, return_inverse=True)
-        key = place * max(len(values), 1) + value.reshape(-1)
-        keys, place = np.unique(key, return_inverse=True)
-    first = np.full(len(keys), len(place), np.int64)
-    np.minimum.at(first, place, np.arange(len(place)))
+        value, firsts = _places(np.asarray(column, np.int64))
+        place, first = _places(place * max(len(firsts), 1) + value)
     rows = np.stack([column[first] for column in columns], axis=1)
-    return np.asarray(rows, np.int64), np.asarray(place, np.int64)
+    return np.asarray(rows, np.int64), place
+
+
+def _places(values: Ints) -> tuple[Ints, Ints]:
+    """By value its place among the distinct ones in order, and by place the first that has it.
+    Distinct values are few, and only they are sorted.
+    """
+    least = int(values.min(initial=0))
+    number, count = factorize(values - least)  # which keeps NONE for itself
+    first = np.empty(count, np.int64)
+    first[number[::-1]] = np.arange(len(values) - 1, -1, -1)  # the last one assigned stays
+    order = np.argsort(values[first])
+    place_of = np.empty(count, np.int64)
+    place_of[order] = np.arange(count)
+    return place_of[number], first[order]
 
 
 def rows_by_place(place: Ints, count: int) -> list[Ints]:

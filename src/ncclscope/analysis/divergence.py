@@ -7,11 +7,10 @@ import numpy as np
 
 from ncclscope.analysis.run import Run
 from ncclscope.arrays.types import Ints
-from ncclscope.model.schema import COLLECTIVE, NONE, STATES
+from ncclscope.model.schema import COLLECTIVE, IN_FLIGHT, NONE
 from ncclscope.nccl.functions import WITH_ROOT
 
 _NEAR = 8  # calls in which a swapped one is looked for
-_IN_FLIGHT = STATES.index("in flight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ def _divergence(run: Run, communicator: int, instance: int, times: int) -> Diver
     usual = sides[0].call
     odd_rank = min(rank for side in sides[1:] for rank in side.ranks)
     kind = _kind(run, communicator, order, usual, calls[odd_rank], odd_rank)
-    in_flight = bool((operations["state"][rows] == _IN_FLIGHT).any())
+    in_flight = bool((operations["state"][rows] == IN_FLIGHT).any())
     return Divergence(communicator, order + 1, times, kind, sides, in_flight)
 
 

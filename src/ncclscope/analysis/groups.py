@@ -16,7 +16,7 @@ from ncclscope.analysis.measures import (
     Durations,
 )
 from ncclscope.analysis.query import Row, rows, sql_text
-from ncclscope.analysis.sampled_groups import GroupSample
+from ncclscope.analysis.sampling import GroupSample
 from ncclscope.analysis.selection import DEFAULT_BY, KEYS
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_bytes
 

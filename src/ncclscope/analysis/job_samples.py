@@ -70,7 +70,8 @@ class JobSamples:
         """Base names of communicators, and by row the place of its own."""
         names = [base_name(name) for name in self.model.communicator_names]
         distinct = sorted(set(names))
-        return distinct, np.array([distinct.index(name) for name in names], np.int64)
+        place = {name: number for number, name in enumerate(distinct)}
+        return distinct, np.array([place[name] for name in names], np.int64)
 
     @cached_property
     def kinds(self) -> dict[Key, KindSamples]:

@@ -14,14 +14,13 @@ import numpy as np
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.kernel_trace import NCCL, KernelTrace
 from ncclscope.model.model import Model
-from ncclscope.model.schema import GPU_SOURCES, NONE, SOURCES
+from ncclscope.model.schema import GPU_CODES, NONE
 
 _WINDOW_NS = 20_000_000  # how far the wall clock may be off
 _BIN_NS = 50_000
 _MOST_PROBES = 512  # launches that are compared with all of the other side
 _NEAR_ENOUGH = 0.9  # of the most pairs: among equally spaced calls the smallest difference is right
 _TOLERANCE_NS = 100_000  # between two sights of one launch
-_GPU_CODES = [SOURCES.index(name) for name in GPU_SOURCES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,7 @@ def check_stamps(model: Model, traces: list[JoinedTrace]) -> StampCheck:
         joined += int((trace.operation != NONE).sum())
         places = np.flatnonzero((trace.operation != NONE) & trace.alone)
         rows = trace.operation[places]
-        timed = np.isin(np.asarray(operations["source"])[rows], _GPU_CODES)
+        timed = np.isin(np.asarray(operations["source"])[rows], GPU_CODES)
         places, rows = places[timed], rows[timed]
         start, end = (np.asarray(operations[name])[rows] for name in ("start_ns", "end_ns"))
         longer.append((trace.end_ns - trace.start_ns)[places] - (end - start))

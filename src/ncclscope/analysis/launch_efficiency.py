@@ -7,9 +7,8 @@ import numpy as np
 from ncclscope.analysis.distinct import distinct_rows, rows_by_place
 from ncclscope.analysis.run import Run
 from ncclscope.arrays.types import Floats, Ints
-from ncclscope.model.schema import GPU_SOURCES, NONE, SOURCES
+from ncclscope.model.schema import GPU_CODES, NONE
 
-_GPU_CODES = [SOURCES.index(name) for name in GPU_SOURCES]
 _BACK_TO_BACK_NS = 20_000  # less between two kernels is no time of the program's own
 
 
@@ -71,7 +70,7 @@ def small_messages(run: Run, below_bytes: int) -> SmallMessages | None:
         return None
     # Times of the host are up to 40 times the truth: they say nothing about small messages.
     source = run.operations["source"]
-    by_gpu = np.isin(source, _GPU_CODES)
+    by_gpu = np.isin(source, GPU_CODES)
     timed = np.flatnonzero(small & by_gpu & (run.operations["duration_ns"] > 0))
     ranks = max(len(np.unique(run.operations["global_rank"][timed])), 1)
     return SmallMessages(
@@ -99,7 +98,7 @@ def algorithm_choices(run: Run) -> tuple[AlgorithmChoice, ...]:
     choices = []
     of_kind = rows_by_place(kind, len(kinds))
     for (ranks, _, function, size), own in zip(kinds.tolist(), of_kind, strict=True):
-        if len(np.unique(way[own])) > 1:
+        if way[own].min() < way[own].max():
             choices.append(_choice(run, ranks, function, size, way[own], wire[own]))
     return tuple(choices)
 
@@ -131,7 +130,7 @@ def launches(run: Run) -> LaunchDelays | None:
     """Collectives with times of call, launch and kernel; None where there are none."""
     operations = run.operations
     known = run.collective & (operations["launch_end_ns"] != NONE) & (operations["call_ns"] != NONE)
-    known &= np.isin(operations["source"], _GPU_CODES) & (operations["duration_ns"] > 0)
+    known &= np.isin(operations["source"], GPU_CODES) & (operations["duration_ns"] > 0)
     rows = np.flatnonzero(known)
     if not len(rows):
         return None

@@ -13,7 +13,6 @@ from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.own_past import own_past
 from ncclscope.analysis.waiting.quantiles import member_quantiles
 from ncclscope.arrays.types import Bools, Floats, Ints
-from ncclscope.model.detail_tables import details_of
 from ncclscope.model.schema import NONE, SEND
 
 _RANK_BITS = 20  # a link is source << 20 | destination
@@ -54,6 +53,8 @@ def proxy_step_transfers(run: Run) -> Transfers | None:
     if not any("full" in (row.mode, row.fullest_mode) for row in run.model.processes):
         return None
     parts = []
+    from ncclscope.model.detail_tables import details_of  # decodes: most captures have no steps
+
     for columns in details_of(run.model, "proxy_steps"):
         is_send = (columns["form"] == SEND) & (columns["operation"] != NONE)
         is_send &= (columns["end_ns"] != NONE) & (columns["network_since_ns"] != NONE)

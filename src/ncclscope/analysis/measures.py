@@ -28,6 +28,7 @@ Percentiles (`percentiles`, `histogram_percentiles`)
     `quantile_disc`. Of a histogram: the value that stands for the bucket of that value.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -97,12 +98,12 @@ def extent(
 
 # ---- bandwidth ----
 EXACT_SOURCES = ("gpu", "gpu-repaired", "gpu-event", "gpu-partial")
-_IS_EXACT = np.array([*(name in EXACT_SOURCES for name in SOURCES), False])  # by code; -1: none
+IS_EXACT = np.array([*(name in EXACT_SOURCES for name in SOURCES), False])  # by code; -1: none
 
 
 def counts_for_bandwidth(operations: Columns, rows: Rows = ALL_ROWS) -> Bools:
     """Which of those operations have an exact duration and a known size."""
-    exact: Bools = _IS_EXACT[operations["source"][rows]]
+    exact: Bools = IS_EXACT[operations["source"][rows]]
     exact &= operations["duration_ns"][rows] != NONE
     exact &= operations["size_bytes"][rows] != NONE
     return exact
@@ -201,7 +202,9 @@ PERCENTS = (50, 99)  # median and p99
 
 def percentiles(values: Ints | Floats, percents: Sequence[int] = PERCENTS) -> list[float]:
     """Of at least one value: the smallest values that these percents of all do not exceed."""
-    exact: list[float] = np.percentile(values, percents, method="inverted_cdf").tolist()
+    # As np.percentile with inverted_cdf, which takes a tenth of a millisecond for any array.
+    places = [max(math.ceil(len(values) * (percent / 100) - 1), 0) for percent in percents]
+    exact: list[float] = np.partition(values, places)[places].tolist()
     return exact
 
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.analysis.distinct import rows_by_place
+from ncclscope.analysis.distinct import distinct_rows, rows_by_place
 from ncclscope.analysis.run import Run
 from ncclscope.arrays.types import Bools, Floats, Ints
+
+_LARGEST_KEY = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,26 @@ def _by_rank(run: Run) -> tuple[Ints, Bools]:
     rows = np.flatnonzero(run.timed)
     names = ("start_ns", "global_rank", "process")
     start, rank, process = (run.column(name, rows) for name in names)
-    order = np.lexsort((start, rank, process))
+    order = order_of(process, rank, start)
     first = np.ones(len(rows), bool)
     first[1:] = (np.diff(rank[order]) != 0) | (np.diff(process[order]) != 0)
     return rows[order], first
+
+
+def order_of(process: Ints, rank: Ints, start: Ints) -> Ints:
+    """The order of process, rank and start. Operations of a process lie together, nearly in that
+    order: one sort of all three in one number takes a tenth of the time of three sorts.
+    """
+    keys = [values - values.min(initial=0) for values in (process, rank, start)]
+    widths = [int(key.max(initial=0)) + 1 for key in keys]
+    if widths[0] * widths[1] * widths[2] >= _LARGEST_KEY:
+        # Ranks by process: most have one.
+        owner = distinct_rows(keys[:2])[1]
+        if (int(owner.max(initial=0)) + 1) * widths[2] >= _LARGEST_KEY:
+            return np.lexsort((start, rank, process))
+        return np.argsort(owner * widths[2] + keys[2], kind="stable")
+    key = (keys[0] * widths[1] + keys[1]) * widths[2] + keys[2]
+    return np.argsort(key, kind="stable")
 
 
 def _gaps(run: Run, rows: Ints, first: Bools) -> Floats:

@@ -1,6 +1,7 @@
 """Ranks by the waiting that they cause, and traffic from rank to rank."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import duckdb
 
@@ -41,20 +42,23 @@ class TrafficRow:
     crosses_nodes: bool | None
 
 
-def rank_rows(
-    connection: duckdb.DuckDBPyConnection, hosts: list[str], account: WaitingAccount | None
-) -> tuple[RankRow, ...]:
-    """All ranks, those on which most waiting began first."""
-    waiting = {row.rank: row for row in account.ranks} if account else {}
+def rank_rows(connection: duckdb.DuckDBPyConnection, hosts: list[str]) -> tuple[RankRow, ...]:
+    """All ranks, without their waiting."""
     table = []
-    # Of a rank that moved to another node the account is about the last attempt.
     for rank, node, operations, size, wait, waited_of in rows(connection, "rank_sums"):
         share = wait / waited_of if wait is not None and waited_of else None
         host = hosts[node] if node is not None else ""
-        own = waiting.get(rank) if rank is not None else None
-        table.append(RankRow(rank, host, operations, size or 0, wait, share, own))
-    table.sort(key=_by_origin)
+        table.append(RankRow(rank, host, operations, size or 0, wait, share, None))
     return tuple(table)
+
+
+def with_waiting(table: Sequence[RankRow], account: WaitingAccount | None) -> tuple[RankRow, ...]:
+    """The ranks with their parts of the account, those on which most waiting began first."""
+    waiting = {row.rank: row for row in account.ranks} if account else {}
+    # Of a rank that moved to another node the account is about the last attempt.
+    own = (waiting.get(row.rank) if row.rank is not None else None for row in table)
+    joined = [replace(row, waiting=part) for row, part in zip(table, own, strict=True)]
+    return tuple(sorted(joined, key=_by_origin))
 
 
 def _by_origin(row: RankRow) -> tuple[int, int, int]:

@@ -4,12 +4,28 @@ import numpy as np
 
 from ncclscope.arrays.types import Floats, Ints
 
+DEVIATIONS = 2.0  # standard ones: less is chance, of counts and of sums
+
+
+def median(values: Floats) -> float:
+    """The median of at least one number, as np.median has it, which takes a tenth of a millisecond
+    for any array: there may be thousands.
+
+    >>> median(np.array([4.0, 1.0, 3.0, 2.0]))
+    2.5
+    """
+    middle, odd = divmod(len(values), 2)
+    if odd:
+        return float(np.partition(values, middle)[middle])
+    ordered = np.partition(values, (middle - 1, middle))
+    return (float(ordered[middle - 1]) + float(ordered[middle])) / 2
+
 
 def robust_spread(values: Floats) -> float:
     """The median absolute deviation, scaled to the standard deviation of normal values."""
     if not len(values):
         return 0.0
-    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
+    return 1.4826 * median(np.abs(values - median(values)))
 
 
 def median_lower_bound(count: Ints) -> Ints:
@@ -56,3 +72,10 @@ def certainly_larger(values: Floats, others: Floats) -> bool:
     n, m = len(values), len(others)
     u = ranks[:n].sum() - n * (n + 1) / 2
     return bool(u - n * m / 2 > 3.1 * np.sqrt(n * m * (n + m + 1) / 12))
+
+
+def is_no_chance(count: float, expected: float) -> bool:
+    """Whether events are more than expected, where what is expected was counted, too: by more than
+    DEVIATIONS of the difference of two such counts.
+    """
+    return bool(count > expected + DEVIATIONS * np.sqrt(count + expected))

@@ -64,7 +64,13 @@ def half_width(values: Floats) -> float:
     """Half of the 99 % interval of the median, from resampled blocks of neighbours, because
     neighbours resemble each other. At least one value.
     """
-    low, high = np.percentile(np.median(values[_resamples(len(values))], axis=1), _INTERVAL)
+    resampled = values[_resamples(len(values))]
+    resampled.sort(axis=1)  # of short rows this takes a third of what np.median does
+    middle, odd = divmod(resampled.shape[1], 2)
+    medians = resampled[:, middle]
+    if not odd:
+        medians = (resampled[:, middle - 1] + medians) / 2
+    low, high = np.percentile(medians, _INTERVAL)
     return float(high - low) / 2
 
 

@@ -1,13 +1,14 @@
 """Groups of a report whose times come from a sample: how many were timed, and intervals."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ncclscope.analysis.groups import Group
 from ncclscope.analysis.measures import GRADES, PERCENTS, Durations
 from ncclscope.analysis.sampling import (
     Estimate,
+    GroupSample,
     Strata,
     StrataTotals,
     WeightedTimes,
@@ -15,26 +16,6 @@ from ncclscope.analysis.sampling import (
     total_of,
 )
 from ncclscope.arrays.types import Bools, Floats, Ints
-
-if TYPE_CHECKING:
-    from ncclscope.analysis.groups import Group
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSample:
-    """What the timed operations of a group say about all of them."""
-
-    timed: int
-    operations: int
-    total_ns: Estimate
-    median_ns: Estimate | None
-    p99_ns: Estimate | None
-    algbw_gbs: Estimate | None
-    busbw_gbs: Estimate | None
-    busbw_wire_gbs: Estimate | None = None
-    wait_share: Estimate | None = None
-    relative_wait_share: Estimate | None = None
-    run_share: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +81,7 @@ def _at_most_all(share: Estimate) -> Estimate:
     return Estimate(min(share.value, 1.0), low, high)
 
 
-def with_sample(group: "Group", sample: GroupSample | None) -> "Group":
+def with_sample(group: Group, sample: GroupSample | None) -> Group:
     """The group with numbers for all its operations in place of sums over the timed ones."""
     if sample is None or group.durations is None or sample.timed == sample.operations:
         return group

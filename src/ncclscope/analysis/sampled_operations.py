@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ncclscope.analysis.groups import Group
-from ncclscope.analysis.measures import EXACT_SOURCES, GRADE_OF, bus_factors
+from ncclscope.analysis.measures import GRADE_OF, IS_EXACT, bus_factors
 from ncclscope.analysis.query import Row
-from ncclscope.analysis.sampled_groups import GroupSample, SampledStrata, with_sample
+from ncclscope.analysis.sampled_groups import SampledStrata, with_sample
 from ncclscope.analysis.sampling import (
     FEWEST_VALUES,
     Estimate,
+    GroupSample,
     Strata,
     WeightedTimes,
     ratio_of_sums,
@@ -21,12 +22,11 @@ from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.joins import factorize, running_count
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.model import Model
-from ncclscope.model.schema import EVENT_SOURCES, NONE, NOT_SAMPLED, SOURCES, STATES, Columns
+from ncclscope.model.schema import DONE, EVENT_SOURCES, NONE, NOT_SAMPLED, SOURCES, UNKNOWN, Columns
 
 _BY_GPU = np.array([*(GRADE_OF.get(name) == 0 for name in SOURCES), False])
-_IS_EXACT = np.array([*(name in EXACT_SOURCES for name in SOURCES), False])
 _BY_EVENTS = np.array([*(name in EVENT_SOURCES for name in SOURCES), False])
-_CARRIED_OUT = [STATES.index("done"), STATES.index("unknown")]
+_CARRIED_OUT = (DONE, UNKNOWN)
 
 
 def is_sampled(model: Model) -> bool:
@@ -116,7 +116,7 @@ def _wire_bandwidth(model: Model, rows: Ints, weight: Floats) -> Estimate | None
     """Bus bandwidth after the last arrival, over operations that count for bandwidth."""
     wire, size = _column(model, "wire_ns", rows), _column(model, "size_bytes", rows)
     source = np.asarray(model.tables["operations"]["source"])[rows]
-    is_exact = (wire != NONE) & (size != NONE) & _IS_EXACT[source]
+    is_exact = (wire != NONE) & (size != NONE) & IS_EXACT[source]
     moved = (size * bus_factors(model, rows))[is_exact]
     if not is_exact.any() or np.isnan(moved).any():
         return None
@@ -189,7 +189,7 @@ def sampled_operations(
         pool=_numbers([by_stratum["function"]], count),
         error_ns=np.where(by_events, error_ns[by_stratum["process"]], 0.0),
     )
-    exact = np.bincount(stratum[own], _IS_EXACT[source[own]], count)
+    exact = np.bincount(stratum[own], IS_EXACT[source[own]], count)
     number = values.timed
     weight = values.weights(strata)
     sampled = SampledStrata.of(

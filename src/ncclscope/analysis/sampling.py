@@ -82,6 +82,23 @@ def student_t(degrees: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupSample:
+    """What the timed operations of a group say about all of them."""
+
+    timed: int
+    operations: int
+    total_ns: Estimate
+    median_ns: Estimate | None
+    p99_ns: Estimate | None
+    algbw_gbs: Estimate | None
+    busbw_gbs: Estimate | None
+    busbw_wire_gbs: Estimate | None = None
+    wait_share: Estimate | None = None
+    relative_wait_share: Estimate | None = None
+    run_share: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Strata:
     """What is known of each stratum; times in ns."""
 

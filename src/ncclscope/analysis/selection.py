@@ -9,6 +9,7 @@ import numpy as np
 from ncclscope.analysis.measures import BEGAN_RAW_SQL, began_ns
 from ncclscope.arrays.types import Bools
 from ncclscope.errors import UsageError
+from ncclscope.humanize import ranks_in_words
 from ncclscope.model.model import Model
 
 # What operations can be grouped by: the user's word → column of `operations`.
@@ -138,6 +139,19 @@ def communicator_rows(model: Model, names: list[str]) -> tuple[int, ...]:
             raise UsageError(message, f"It has {existing}")
         selected.extend(rows)
     return tuple(dict.fromkeys(selected))
+
+
+def check_ranks(model: Model, ranks: Sequence[int]) -> tuple[int, ...]:
+    """The same ranks. Raises if the capture has none of them: an empty answer looks like an idle
+    job.
+    """
+    present = np.unique(model.tables["operations"]["global_rank"]).tolist()
+    present += [process.global_rank for process in model.processes]
+    existing = tuple(sorted({rank for rank in present if rank >= 0}))
+    if not set(ranks) & set(existing):
+        message = f"cannot select {ranks_in_words(tuple(ranks))}: no such process in {model.path}"
+        raise UsageError(message, f"There are {ranks_in_words(existing)}" if existing else "")
+    return tuple(ranks)
 
 
 def function_names(existing: list[str], names: list[str]) -> tuple[str, ...]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.analysis.distinct import distinct_rows
+from ncclscope.analysis.distinct import distinct_rows, rows_by_place
 from ncclscope.analysis.measures import bus_bytes
+from ncclscope.analysis.robust_statistics import median
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.synchronized_instances import SynchronizedInstances
 from ncclscope.arrays.types import Floats, Ints
@@ -45,9 +46,11 @@ def slow_sizes(run: Run, instances: SynchronizedInstances, slower: float) -> tup
     kinds, kind = distinct_rows([run.column(name, row) for name in names])
     size = run.column("size_bytes", row)
     speed = bus_bytes(run.model, row) / np.maximum(instances.wire_ns, 1.0)
+    known = ~np.isnan(speed) & (size > 0)
     found = []
-    for number, (communicator, function, *_) in enumerate(kinds.tolist()):
-        own = np.flatnonzero((kind == number) & ~np.isnan(speed) & (size > 0))
+    of_kind = rows_by_place(kind, len(kinds))
+    for (communicator, function, *_), of_number in zip(kinds.tolist(), of_kind, strict=True):
+        own = of_number[known[of_number]]
         sizes = _medians(size[own], speed[own])
         slow = _first_slow(sizes, slower)
         if slow is None:
@@ -67,7 +70,7 @@ def slow_sizes(run: Run, instances: SynchronizedInstances, slower: float) -> tup
 def _medians(size: Ints, speed: Floats) -> list[tuple[int, float]]:
     """Sizes that occur often, in order, each with its median bandwidth."""
     return [
-        (int(value), float(np.median(speed[size == value])))
+        (int(value), median(speed[size == value]))
         for value, count in zip(*np.unique(size, return_counts=True), strict=True)
         if count >= _LEAST
     ]

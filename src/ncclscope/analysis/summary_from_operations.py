@@ -1,7 +1,7 @@
 """The summary of a capture from its operations."""
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -35,7 +35,7 @@ from ncclscope.analysis.summary import (
     size_rows,
 )
 from ncclscope.analysis.training_steps import step_summary
-from ncclscope.analysis.waiting.account import waiting_account
+from ncclscope.analysis.waiting.account import AccountOf, waiting_account
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
 from ncclscope.model.periodic_steps import with_periodic_steps
@@ -45,12 +45,19 @@ _OF_CONTEXT = ("module", "dimension")
 _FOLDED = "message sizes are grouped by powers of two: there are too many different ones"
 
 
-def summarize(model: Model, selection: Selection, by: tuple[str, ...]) -> Summary:
-    """Everything a report shows about the selected operations."""
+def summarize(
+    model: Model,
+    selection: Selection,
+    by: tuple[str, ...],
+    account_of: AccountOf = waiting_account,
+) -> Summary:
+    """Everything a report shows about the selected operations. `account_of`: makes the account of
+    waiting, or has it already.
+    """
     if "step" in by:
         model = with_periodic_steps(model)
     with connect(model, selection) as connection:
-        return _summarize(connection, model, selection, by)
+        return _summarize(connection, model, selection, by, account_of)
 
 
 def _extent(model: Model, selection: Selection) -> tuple[int, int] | None:
@@ -62,16 +69,34 @@ def _extent(model: Model, selection: Selection) -> tuple[int, int] | None:
 
 
 def _summarize(
-    connection: duckdb.DuckDBPyConnection, model: Model, selection: Selection, by: tuple[str, ...]
+    connection: duckdb.DuckDBPyConnection,
+    model: Model,
+    selection: Selection,
+    by: tuple[str, ...],
+    account_of: AccountOf,
 ) -> Summary:
+    with ThreadPoolExecutor(2) as pool:  # all run outside of the interpreter most of the time
+        waiting_result = pool.submit(account_of, model, selection)
+        kernel_time_result = pool.submit(kernel_times, model, selection, by)
+        summary = _without_waiting(connection, model, selection, by, kernel_time_result)
+        account, path = waiting_result.result()
+    rank_rows = ranks.with_waiting(summary.ranks or (), account)
+    return replace(summary, ranks=rank_rows, waiting=account, path=path)
+
+
+def _without_waiting(
+    connection: duckdb.DuckDBPyConnection,
+    model: Model,
+    selection: Selection,
+    by: tuple[str, ...],
+    kernel_time_result: Future[KernelTime],
+) -> Summary:
+    """The summary but for the account of waiting."""
     span = _extent(model, selection)
     began_ns, ended_ns = span or (0, 0)
-    with ThreadPoolExecutor(1) as pool:  # both run outside of the interpreter most of the time
-        kernel_time_result = pool.submit(kernel_times, model, selection, by)
-        folded = make_tables(connection, by, _OF_CONTEXT if model.has_context else ())
-        kernels = kernel_time_result.result()
-    account, path = waiting_account(model, selection)
-    rank_rows = ranks.rank_rows(connection, model.nodes, account)
+    folded = make_tables(connection, by, _OF_CONTEXT if model.has_context else ())
+    kernels = kernel_time_result.result()
+    rank_rows = ranks.rank_rows(connection, model.nodes)
     times = _rank_times(model, kernels, rank_rows, began_ns, ended_ns)
     sums_of = {
         -1 if key[0] is None else int(key[0]): sums
@@ -117,8 +142,8 @@ def _summarize(
         untimed=_untimed(connection),
         slices=_all_slices(slices),
         ranks=rank_rows,
-        waiting=account,
-        path=path,
+        waiting=None,
+        path=(),
         arrivals=ranks.arrivals(connection),
         traffic=ranks.traffic_rows(connection),
         notes=(*((_FOLDED,) if folded else ()), *_calls_outside(model.completeness)),

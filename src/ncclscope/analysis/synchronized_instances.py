@@ -50,6 +50,7 @@ class SynchronizedInstances:
     duration_ns: Ints
     own_ns: Floats  # as in OwnTimes
     weight: float  # how many instances this one stands for, where not all are looked at
+    one_in: int  # every how many instances one was looked at, because there are too many
 
     @property
     def wire_ns(self) -> Floats:
@@ -63,7 +64,7 @@ def synchronized_instances(run: Run, own_times: OwnTimes) -> SynchronizedInstanc
     waits_for = meets_of(operations, rules_of(words["function"], words["algorithm"]))
     keep = run.current & (waits_for == EVERYBODY) & (operations["instance"] != NONE)
     keep &= operations["duration_ns"] != NONE
-    rows, weight = np.flatnonzero(keep), 1.0
+    rows, weight, every = np.flatnonzero(keep), 1.0, 1
     instance = run.column("instance", rows)
     if len(rows) > MOST_ROWS:
         every = -(-len(rows) // MOST_ROWS)
@@ -94,6 +95,7 @@ def synchronized_instances(run: Run, own_times: OwnTimes) -> SynchronizedInstanc
         duration_ns=run.column("duration_ns", rows),
         own_ns=own_ns,
         weight=weight,
+        one_in=every,
     )
 
 

@@ -17,6 +17,7 @@ from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, Columns
 
 _EVERYTHING = slice(None)
+_SAMPLE = 1_000_000  # operations that tell when parts of them began
 
 
 def model_between(model: Model, selection: Selection) -> Model:
@@ -44,7 +45,22 @@ def model_between(model: Model, selection: Selection) -> Model:
         starts = np.asarray(tables[name]["start_ns"])
         tables[name] = _rows(tables[name], _between(starts, since_ns, until_ns))
     began = model.began_ns or (extent(operations) or (0, 0))[0]
-    return replace(model, tables=tables, began_ns=began)
+    return replace(model, tables=tables, began_ns=began, seal="")
+
+
+def middle_of(model: Model, most: int) -> Selection:
+    """The time in the middle of a run in which about `most` operations began; all of it where there
+    are no more.
+    """
+    began = np.asarray(began_ns(model.tables["operations"], _EVERYTHING))
+    if len(began) <= most:
+        return Selection()
+    known = began[began != NONE]
+    share = most / len(began) / 2
+    since_ns, until_ns = np.quantile(
+        known[:: max(len(known) // _SAMPLE, 1)], (0.5 - share, 0.5 + share)
+    )
+    return Selection(since_ns=int(since_ns), until_ns=int(until_ns))
 
 
 def _between(moments: Ints, since_ns: int | None, until_ns: int | None) -> Bools:

@@ -14,7 +14,7 @@ from ncclscope.analysis.kernel_time import union_lengths
 from ncclscope.analysis.measures import percentiles
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.model import Model
-from ncclscope.model.schema import GPU_SOURCES, NONE, SOURCES
+from ncclscope.model.schema import GPU_CODES, NONE
 
 _PHASE_COLUMNS = ("data_ns", "forward_ns", "backward_ns", "optimizer_ns")
 _WARM_UP, _MOST_WARM_UP = 1.3, 10  # times the median; steps at the begin, at most
@@ -36,7 +36,6 @@ _PEAK_FLOPS = {
     "L4": 121e12,
     "V100": 112e12,
 }
-_GPU_CODES = [SOURCES.index(name) for name in GPU_SOURCES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,7 @@ def _nccl_parts(model: Model, wanted: Ints) -> tuple[float | None, float | None,
     operations = model.tables["operations"]
     step = np.asarray(operations["step"]).astype(np.int64)
     rows = np.flatnonzero(
-        (step != NONE) & np.isin(operations["source"], _GPU_CODES)
+        (step != NONE) & np.isin(operations["source"], GPU_CODES)
         & (np.asarray(operations["part_of"]) == NONE)
     )  # fmt: skip
     process = np.asarray(operations["process"])[rows].astype(np.int64)

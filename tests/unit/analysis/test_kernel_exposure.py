@@ -1,7 +1,9 @@
 """Exposed communication of planted kernels, against a count of every microsecond."""
 
 import json
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from tests.support.writer.training import (
 )
 
 _STEPS = 6
+TP = 1  # a second communicator: ReduceScatters are in it
 
 
 def _step(program: Program, step: int) -> None:
@@ -39,7 +42,7 @@ def _step(program: Program, step: int) -> None:
             program.wait(MS // 2)
             with program.range(f"FSDP::post_backward_reduce (layers.{layer})", thread=AUTOGRAD):
                 truth = PlantedCall(step, "backward", f"layers.{layer}")
-                program.call("ReduceScatter", 4096, truth, AUTOGRAD, length_ns=700 * US)
+                program.call("ReduceScatter", 4096, truth, AUTOGRAD, length_ns=700 * US, comm=TP)
     with program.range("Optimizer.step#AdamW.step"):
         program.compute(100 * US)
         program.wait(MS)
@@ -48,6 +51,7 @@ def _step(program: Program, step: int) -> None:
 def _job(capture: Path, ranks: int = 2) -> list[Program]:
     programs = [Program(rank, ranks) for rank in range(ranks)]
     for program in programs:
+        assert program.communicator("tp") == TP
         for step in range(_STEPS):
             _step(program, step)
         program.write(capture)
@@ -76,6 +80,7 @@ def _exposure(capture: Path, files: list[Path]) -> KernelExposure:
 
 def _check_against_truth(exposure: KernelExposure, programs: list[Program], steps: int) -> None:
     assert len(exposure.steps) == steps * len(programs)
+    truths: dict[str | None, Any] = defaultdict(lambda: np.zeros(2, np.int64))
     model_origin = {step.process: step.start_ns for step in reversed(exposure.steps)}
     for step in exposure.steps:
         program = programs[step.process]
@@ -93,11 +98,21 @@ def _check_against_truth(exposure: KernelExposure, programs: list[Program], step
             (step.idle_ns, ~nccl & ~compute),
         ):
             assert abs(measured_ns - int(truth.sum()) * US) <= 4 * US
-    exposed_ns = sum(step.exposed_ns for step in exposure.steps)
+        for kernel in own:
+            if kernel.truth is None:
+                continue
+            here = _covered([kernel], start, end)
+            for part in (kernel.truth.module, "tp" if "ReduceScatter" in kernel.name else "dp"):
+                truths[part] += np.array((here.sum(), (here & ~compute).sum())) * US
     assert exposure.steps[0].exposed_ns > 100 * US  # the case is not a trivial one
-    for parts in (exposure.modules, exposure.communicators):
-        # Kernels of one stream do not overlap each other: the parts add up.
-        assert abs(sum(part.exposed_ns for part in parts) - exposed_ns) <= 4 * US
+    found = {
+        part.name: (part.nccl_ns, part.exposed_ns)
+        for part in (*exposure.modules, *exposure.communicators)
+    }
+    assert set(found) == set(truths) == {"layers.0", "layers.1", "dp", "tp"}
+    assert len({exposed_ns for _, exposed_ns in found.values()}) == 4, "no two are alike"
+    for name, times_ns in found.items():
+        assert np.abs(times_ns - truths[name]).max() <= 4 * US * len(exposure.steps)
 
 
 def _origin_of(program: Program, exposure: KernelExposure, process: int) -> int:
@@ -117,8 +132,6 @@ def test_exposure_is_exact_whatever_the_profilers_clock_says(tmp_path: Path, lat
     _check_against_truth(exposure, programs, _STEPS - 1)  # the last one is cut off
     assert exposure.check.joined == exposure.check.kernels == 2 * _STEPS * 4
     assert abs(exposure.check.longer_ns) <= US
-    assert {part.name for part in exposure.modules} == {"layers.0", "layers.1"}
-    assert [part.name for part in exposure.communicators] == ["dp"]
 
 
 def test_an_export_of_nsight_systems_says_the_same(tmp_path: Path) -> None:
@@ -129,6 +142,7 @@ def test_an_export_of_nsight_systems_says_the_same(tmp_path: Path) -> None:
     nsys = _exposure(
         tmp_path / "capture", [write_nsys(tmp_path / "a.sqlite", program, program.kernels)]
     )
+    _check_against_truth(nsys, [program], _STEPS - 1)
     assert len(nsys.steps) == len(by_torch.steps) > 0
     for one, other in zip(by_torch.steps, nsys.steps, strict=True):
         for name in ("length_ns", "compute_ns", "nccl_ns", "overlapped_ns", "idle_ns"):
@@ -157,6 +171,7 @@ def test_a_copy_keeps_the_gpu_busy_and_hides_nothing(tmp_path: Path) -> None:
 
 def test_a_trace_of_the_capture_itself_is_in_the_report(tmp_path: Path) -> None:
     program = Program(0, 1)
+    program.communicator("tp")
     for step in range(_STEPS):
         _step(program, step)
     ends = list(range(1, 4))

@@ -160,3 +160,11 @@ def test_percentiles_are_values_that_occurred(values: list[int], median: int, p9
     counts = np.bincount(values)
     buckets = np.arange(len(counts), dtype=np.float64)
     assert measures.histogram_percentiles(counts, buckets) == [median, p99]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 99, 100, 101, 200, 1_000])
+def test_percentiles_are_those_of_numpy(count: int) -> None:
+    values = np.random.default_rng(count).integers(0, 50, count)
+    percents = (0, 1, 50, 95, 99, 100)
+    exact = np.percentile(values, percents, method="inverted_cdf").tolist()
+    assert measures.percentiles(values, percents) == exact

@@ -48,9 +48,50 @@ def test_two_windows_are_two_slowdowns() -> None:
     assert began == [29, 120]
 
 
+def test_a_window_in_which_all_take_nearly_twice_as_long_is_found() -> None:
+    number = np.arange(COUNT)
+    (episode,) = slow_episodes(*wire((number >= 70) & (number < 140), 1.9), 1.2)
+    assert round(episode.began_ns / (10 * MS)) == 70
+    assert not slow_episodes(*wire((number >= 70) & (number < 140), 1.9, noise=0.3), 1.2)
+
+
 def test_two_windows_that_are_equally_slow_come_and_go() -> None:
     number = np.arange(COUNT)
     slow = ((number >= 30) & (number < 60)) | ((number >= 120) & (number < 150))
     (slowdown,) = at_times(slow, 4.0)
     assert slowdown.at_times is not None
     assert len(slowdown.at_times.began_ns) == 60
+
+
+def several(slow: list[np.ndarray]) -> tuple[int, ...]:
+    """Those of several communicators, of the same lengths but for these, that come and go."""
+    made = [wire(one, 3.0)[0] for one in slow]
+    at = np.concatenate([one.end_ns + place * MS for place, one in enumerate(made)])
+    order = np.argsort(at)
+    number = np.repeat(np.arange(len(slow)), COUNT)[order]
+    columns = (
+        np.concatenate([getattr(one, name) for one in made])[order]
+        for name in ("wire_ns", "relative")
+    )
+    rows = {place: np.flatnonzero(number == place) for place in range(len(slow))}
+    found = slow_at_times(WireTimes(number, at[order], *columns), rows)
+    return tuple(change.communicator for slowdown in found for change in slowdown.changes)
+
+
+def by_chance(share: float, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).random(COUNT) < share
+
+
+def test_what_all_communicators_have_by_chance_is_noise() -> None:
+    shares = (0.04, 0.06, 0.08, 0.1, 0.08, 0.02)
+    assert not several([by_chance(share, seed) for seed, share in enumerate(shares)])
+
+
+def test_one_that_is_slow_more_often_than_others_is_found() -> None:
+    assert several([by_chance(0.02, seed) for seed in range(5)] + [by_chance(0.2, 9)]) == (5,)
+
+
+def test_communicators_that_are_slow_at_the_same_time_are_found() -> None:
+    """Congestion: all have the same share."""
+    together = by_chance(0.1, 3)
+    assert several([together | by_chance(0.01, seed) for seed in range(10, 14)]) == (0, 1, 2, 3)

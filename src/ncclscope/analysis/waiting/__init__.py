@@ -14,6 +14,7 @@ origins.py        charges by rank and communicator: the account of waiting
 critical_path.py  the chain of events that a run or a span of it is as long as
 path_parts.py     what a path runs through
 path_edges.py     a path edge by edge
+windows.py        the account of a long run, one window of time after another
 root_causes.py    ranks and communicators whose delays make the run longer
 pauses.py         single delays of ranks that cost a notable part of the run
 own_courses.py    work before a kernel that another kernel hides

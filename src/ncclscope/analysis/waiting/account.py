@@ -1,20 +1,39 @@
 """The account of waiting and the critical path of selected operations, for reports."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import Selection
-from ncclscope.analysis.waiting.origins import WaitingAccount, account_of, waiting_of
+from ncclscope.analysis.waiting.kernels import kernels_of, timed_rows, untimed_of
+from ncclscope.analysis.waiting.origins import (
+    Span,
+    Waiting,
+    WaitingAccount,
+    account_of,
+    waiting_of,
+    waiting_of_kernels,
+)
 from ncclscope.analysis.waiting.path_edges import selected_path
 from ncclscope.analysis.waiting.path_parts import PathPart, path_parts
+from ncclscope.analysis.waiting.windows import MOST_AT_ONCE, WINDOW, Window, in_windows
 from ncclscope.model.model import Model
 
+Answer = tuple[WaitingAccount | None, tuple[PathPart, ...]]
+AccountOf = Callable[[Model, Selection], Answer]  # waiting_account, or kept_waiting_account
 
-def waiting_account(
-    model: Model, selection: Selection
-) -> tuple[WaitingAccount | None, tuple[PathPart, ...]]:
+
+def waiting_account(model: Model, selection: Selection, most_at_once: int = MOST_AT_ONCE) -> Answer:
     """Where the waiting of the selected operations of the last attempt began, wherever that was,
-    and the critical path of the selected time; None where no waiting can be seen.
+    and the critical path of the selected time; None where no waiting can be seen. Runs of more than
+    `most_at_once` operations are judged window by window.
     """
-    waiting = waiting_of(Run(model))
+    run = Run(model)
+    if len(model.tables["operations"]["event"]) > most_at_once:
+        return _in_windows(run, selection, min(WINDOW, most_at_once))
+    waiting = waiting_of(run)
     if waiting is None:
         return None, ()
     parts = path_parts(waiting, selected_path(waiting, selection))
@@ -23,3 +42,45 @@ def waiting_account(
     rows = len(model.tables["operations"]["event"])
     chosen = selection.rows(model, slice(0, rows))[waiting.kernels.row]
     return account_of(waiting, chosen), parts
+
+
+def _in_windows(run: Run, selection: Selection, size: int) -> Answer:
+    """The same, window by window."""
+    model, timed = run.model, timed_rows(run)
+    rows = len(model.tables["operations"]["event"])
+    selected = None if selection == Selection() else selection.rows(model, slice(0, rows))
+
+    def of_window(window: Window) -> tuple[WaitingAccount, tuple[PathPart, ...]] | None:
+        own = np.zeros(rows, bool)
+        own[window.rows[window.own]] = True
+        kernels = kernels_of(run, window.rows, own)
+        if kernels is None:
+            return None
+        waiting = waiting_of_kernels(run, kernels, Span(window.since_ns, window.until_ns))
+        chosen = own[kernels.row]
+        if selected is not None:
+            chosen &= selected[kernels.row]
+        return account_of(waiting, chosen), _path_in_window(waiting, selection)
+
+    found = in_windows(run, timed, of_window, size)
+    if found is None:
+        return None, ()
+    account, parts = found
+    return replace(account, unseen=untimed_of(run, len(timed)) | account.unseen), parts
+
+
+def _path_in_window(waiting: Waiting, selection: Selection) -> tuple[PathPart, ...]:
+    """What the critical path runs through in a window, in the selected time."""
+    span = waiting.span
+    since, until = selection.since_ns, selection.until_ns
+    if until is not None and span.since_ns is not None and until <= span.since_ns:
+        return ()
+    if since is not None and span.until_ns is not None and since >= span.until_ns:
+        return ()
+    known = [time for time in (since, span.since_ns) if time is not None]
+    ends = [time for time in (until, span.until_ns) if time is not None]
+    inside = Selection(
+        since_ns=max(known) if selection.window != Selection() and known else None,
+        until_ns=min(ends) if selection.window != Selection() and ends else None,
+    )
+    return path_parts(waiting, selected_path(waiting, inside))

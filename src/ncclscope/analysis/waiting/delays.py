@@ -13,13 +13,14 @@ elsewhere takes no share of that: the walk goes on at the other one.
 """
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from ncclscope.analysis.waiting.arrivals import START, Arrivals
 from ncclscope.analysis.waiting.dependencies import Dependencies
-from ncclscope.analysis.waiting.kernels import Kernels
+from ncclscope.analysis.waiting.kernels import Kernels, Numbers
 from ncclscope.analysis.waiting.usual_lengths import UsualLengths
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import address, library
@@ -28,6 +29,8 @@ from ncclscope.model.schema import NONE
 
 _HORIZON_NS = 1_000_000_000  # before the start that waited
 _LEAST_WAIT_NS = 2_000  # less is not looked at
+_THREADS = 2
+_WORTH_THREADS = 1_000_000  # waits; windows of long runs have fewer, and threads of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,29 @@ class Charges:
     total_ns: int
 
 
+def _charged(
+    graph: _abi.EventGraph, of: tuple[Numbers, Numbers, Ints], kernels: Kernels, by_ranks: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """What some waits are charged to: by event, to the last arrival itself, and the rest. `of`: by
+    wait the kernel that waited, the last arrival, and how long; `by_ranks`: is added to.
+    """
+    early, late, waits = of
+    ranks = len(kernels.ranks)
+    early_rank, late_rank = kernels.rank[early], kernels.rank[late]
+    by_event = np.zeros(3 * len(kernels), np.int64)
+    own_of_last, sums = np.zeros(ranks, np.int64), np.zeros(3, np.int64)
+    for_c = _abi.Waits(
+        len(early), address(early), address(late), address(waits), address(early_rank),
+        address(late_rank), ranks,
+    )  # fmt: skip
+    out = _abi.Charges(address(by_event), address(by_ranks), address(own_of_last), address(sums))
+    if library().ncclscope_charge_waits(
+        ctypes.byref(graph), ctypes.byref(for_c), _HORIZON_NS, ctypes.byref(out)
+    ):
+        raise MemoryError
+    return by_event, own_of_last, sums
+
+
 def charge_waits(
     kernels: Kernels,
     arrivals: Arrivals,
@@ -57,18 +83,15 @@ def charge_waits(
     """Charges the waits of these kernels; of all without `chosen`."""
     wait = arrivals.wait_ns if chosen is None else np.where(chosen, arrivals.wait_ns, 0)
     ranks = len(kernels.ranks)
-    early = np.flatnonzero(wait > 0)
-    certain = wait[early] > np.maximum(kernels.error_ns[early], _LEAST_WAIT_NS)
-    below_error = int(wait[early[~certain]].sum())
+    waited = np.flatnonzero(wait > 0)
+    certain = wait[waited] > np.maximum(kernels.error_ns[waited], _LEAST_WAIT_NS)
+    below_error = int(wait[waited[~certain]].sum())
     total = int(wait.sum())
-    early = early[certain].astype(np.int32)
+    early = waited[certain].astype(np.int32)
     # Waits that end together walk the same way back: one after the other, they find it in cache.
     early = early[np.argsort(arrivals.events_ns[arrivals.last[early], START], kind="stable")]
-    late, waits = arrivals.last[early], wait[early]
-    early_rank, late_rank = kernels.rank[early], kernels.rank[late]
-    events = 3 * len(kernels)
-    by_event, by_ranks = np.zeros(events, np.int64), np.zeros((ranks, ranks), np.int64)
-    own_of_last, sums = np.zeros(ranks, np.int64), np.zeros(3, np.int64)
+    late, waits = arrivals.last[early], np.asarray(wait[early], np.int64)
+    late_rank = kernels.rank[late]
     origin = np.repeat(kernels.rank, 3)
     origin[2::3] = NONE  # transfers are nobody's own
     lengths = np.nan_to_num(usual.median_ns, nan=-1.0)
@@ -76,15 +99,20 @@ def charge_waits(
         address(arrivals.events_ns), address(dependencies.before), address(lengths),
         address(dependencies.blocked), address(origin),
     )  # fmt: skip
-    for_c = _abi.Waits(
-        len(early), address(early), address(late), address(waits), address(early_rank),
-        address(late_rank), ranks,
-    )  # fmt: skip
-    out = _abi.Charges(address(by_event), address(by_ranks), address(own_of_last), address(sums))
-    if library().ncclscope_charge_waits(
-        ctypes.byref(graph), ctypes.byref(for_c), _HORIZON_NS, ctypes.byref(out)
-    ):
-        raise MemoryError
+    by_ranks = np.zeros((ranks, ranks), np.int64)
+    parts = _THREADS if len(early) > _WORTH_THREADS else 1
+    edges = np.linspace(0, len(early), parts + 1).astype(np.int64).tolist()
+
+    def charged(begin: int, end: int) -> tuple[Ints, Ints, Ints]:
+        of = early[begin:end], late[begin:end], waits[begin:end]
+        return _charged(graph, of, kernels, by_ranks)
+
+    with ThreadPoolExecutor(parts) as pool:  # sums of whole ns: their order does not matter
+        (by_event, own_of_last, sums), *others = pool.map(charged, edges[:-1], edges[1:])
+    for more in others:
+        by_event += more[0]
+        own_of_last += more[1]
+        sums += more[2]
     return Charges(
         by_event,
         by_ranks,

@@ -93,9 +93,11 @@ class _Columns:
         return len(self.row)
 
 
-def kernels_of(run: Run) -> Kernels | None:
-    """The kernels of a run; None where fewer than two ranks have GPU times."""
-    columns = _columns(run)
+def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> Kernels | None:
+    """The kernels of a run; None where fewer than two ranks have GPU times. `rows`: of these timed
+    operations alone; `own`: by operation whether it counts where waiting cannot be seen.
+    """
+    columns = _columns(run, timed_rows(run) if rows is None else rows)
     ranks = np.flatnonzero(np.bincount(columns.rank))
     if len(ranks) < 2:
         return None
@@ -128,7 +130,8 @@ def kernels_of(run: Run) -> Kernels | None:
         partner=partners[1],
         partner_sends=partners[2],
         error_ns=_errors(run, columns, first),
-        unseen=_unseen(run, columns, meeting[kernel], partners[0], kernel),
+        unseen=(untimed_of(run, len(columns)) if rows is None else {})
+        | _unseen(columns, meeting[kernel], partners[0], kernel, own),
         timed_share=len(columns) / max(int(run.current.sum()), 1),
     )
 
@@ -137,12 +140,17 @@ def _is_pair(form: Ints) -> Bools:
     return np.asarray((form == SEND) | (form == RECV))
 
 
-def _columns(run: Run) -> _Columns:
-    """Operations with starts and ends by the GPU, by rank and call; kernels lie together."""
+def timed_rows(run: Run) -> Ints:
+    """Operations with starts and ends by the GPU."""
     table = run.operations
-    rows = np.flatnonzero(run.timed & np.isin(table["source"], _STARTED))
-    rows = rows[run.column("global_rank", rows) != NONE]
-    rows = rows[run.column("communicator", rows) != NONE]  # of damaged captures
+    known = run.timed & np.isin(table["source"], _STARTED)
+    known &= np.asarray(table["global_rank"]) != NONE
+    known &= np.asarray(table["communicator"]) != NONE  # of damaged captures
+    return np.flatnonzero(known)
+
+
+def _columns(run: Run, rows: Ints) -> _Columns:
+    """These operations by rank and call; kernels lie together."""
     start, end = run.column("start_ns", rows), run.column("end_ns", rows)
     launched = run.column("launch_end_ns", rows)
     launched = np.where(launched == NONE, run.column("launch_ns", rows), launched)
@@ -331,14 +339,18 @@ def _send_pairs(columns: _Columns) -> tuple[Ints, Ints, Bools]:
     )
 
 
+def untimed_of(run: Run, timed: int) -> dict[str, int]:
+    """Operations without GPU times, by reason; none where there are none."""
+    untimed = int(run.current.sum()) - timed
+    return {"no start and end by the GPU": untimed} if untimed else {}
+
+
 def _unseen(
-    run: Run, columns: _Columns, meeting: Numbers, partner_first: Ints, kernel: Numbers
+    columns: _Columns, meeting: Numbers, partner_first: Ints, kernel: Numbers, own: Bools | None
 ) -> dict[str, int]:
-    """Operations whose waiting cannot be seen, by reason."""
-    current, timed = int(run.current.sum()), len(columns)
+    """Operations with GPU times whose waiting cannot be seen, by reason."""
     alone = (meeting == NONE) & (np.diff(partner_first)[kernel] == 0)
-    counts = {
-        "no start and end by the GPU": current - timed,
-        "no other rank's operation to compare with": int(alone.sum()),
-    }
-    return {reason: count for reason, count in counts.items() if count > 0}
+    if own is not None:
+        alone &= own[columns.row]
+    count = int(alone.sum())
+    return {"no other rank's operation to compare with": count} if count else {}

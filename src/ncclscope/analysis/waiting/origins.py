@@ -5,17 +5,20 @@ Waiting = origins + structure + start-up + below the clock error + unknown, exac
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from ncclscope.analysis.run import Run
+from ncclscope.analysis.waiting import origin_groups
 from ncclscope.analysis.waiting.arrivals import END, Arrivals, arrivals_of
 from ncclscope.analysis.waiting.clocks import with_agreeing_ends
 from ncclscope.analysis.waiting.critical_path import CriticalPath, critical_path
 from ncclscope.analysis.waiting.delays import Charges, charge_waits
 from ncclscope.analysis.waiting.dependencies import Dependencies, dependencies_of
 from ncclscope.analysis.waiting.kernels import Kernels, kernels_of
+from ncclscope.analysis.waiting.origin_groups import group_excess, sums_once
 from ncclscope.analysis.waiting.positions import positions_of, start_up_of, with_burst_places
 from ncclscope.analysis.waiting.usual_lengths import UsualLengths, usual_lengths_of
 from ncclscope.arrays import _abi
@@ -30,10 +33,6 @@ KINDS = {
     _abi.EDGE_GPU: "gpu",
     _abi.EDGE_TRANSFER: "transfer",
 }
-# Between counting events (0) and summing them (1): one pause does not hide a habit, nor does noise
-# hide a pause.
-_WEIGHT = 0.75
-_NOTABLE = 0.25  # of what is typical
 # A healthy job of 40 steps on an H200, two thirds start-up, has a rank that costs 5 % of the rest.
 _TIMES_REST = 3
 
@@ -85,6 +84,17 @@ class WaitingAccount:
     unseen: dict[str, int]  # operations whose waiting cannot be seen, by reason
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of the run; None: from its beginning, to its end."""
+
+    since_ns: int | None = None
+    until_ns: int | None = None
+
+
+ALL_TIME = Span()
+
+
 class Waiting:
     """The dependencies of a run and what follows from them. Parts are made when first asked for.
 
@@ -97,9 +107,10 @@ class Waiting:
     path           the critical path since the start-up
     """
 
-    def __init__(self, run: Run, kernels: Kernels) -> None:
+    def __init__(self, run: Run, kernels: Kernels, span: Span = ALL_TIME) -> None:
         self.run = run
         self.kernels = kernels
+        self.span = span
         self.arrivals: Arrivals = arrivals_of(kernels)
         position, positions = positions_of(kernels)
         self.dependencies: Dependencies = dependencies_of(
@@ -116,11 +127,18 @@ class Waiting:
     def usual(self) -> UsualLengths:
         """Usual lengths of all edges."""
         end_ns = self.arrivals.events_ns[:, END]
-        return usual_lengths_of(self.kernels, self.dependencies, end_ns, self.start_up)
+        usual = usual_lengths_of(
+            self.kernels, self.dependencies, end_ns, self.start_up, self.span == ALL_TIME
+        )
+        if self.span.since_ns is not None:  # what came before is cut off, and not start-up
+            usual.median_ns[self.dependencies.edge == _abi.EDGE_ROOT] = np.nan
+        return usual
 
     @cached_property
     def start_up(self) -> Bools:
         """Kernels of the start-up."""
+        if self.span.since_ns is not None:
+            return np.zeros(len(self.kernels), bool)
         return start_up_of(self.kernels, self.arrivals.events_ns)
 
     @cached_property
@@ -130,7 +148,7 @@ class Waiting:
         steady = call[~self.start_up]
         return int(steady.min() - call.min()) if len(steady) else 0
 
-    @property
+    @cached_property
     def steady_ns(self) -> int:
         """How long the run took without its start-up."""
         events = self.arrivals.events_ns
@@ -179,9 +197,11 @@ class Waiting:
     @cached_property
     def path(self) -> CriticalPath:
         """The critical path of the run, without its start-up."""
-        steady = self.arrivals.events_ns[~self.start_up, 0]
-        since = int(steady.min()) if len(steady) else None
-        return critical_path(self.time_ns, self.dependencies, since, None)
+        since = self.span.since_ns
+        if since is None:
+            steady = self.arrivals.events_ns[~self.start_up, 0]
+            since = int(steady.min()) if len(steady) else None
+        return critical_path(self.time_ns, self.dependencies, since, self.span.until_ns)
 
     @cached_property
     def excess_on_path_ns(self) -> Ints:
@@ -197,7 +217,12 @@ def waiting_of(run: Run) -> Waiting | None:
     kernels = kernels_of(run)
     if kernels is None:
         return None
-    return Waiting(run, with_burst_places(with_agreeing_ends(run, kernels)))
+    return waiting_of_kernels(run, kernels)
+
+
+def waiting_of_kernels(run: Run, kernels: Kernels, span: Span = ALL_TIME) -> Waiting:
+    """The dependencies of kernels; `span`: the part of the run that they are of."""
+    return Waiting(run, with_burst_places(with_agreeing_ends(run, kernels)), span)
 
 
 def account_of(waiting: Waiting, chosen: Bools | None = None) -> WaitingAccount:
@@ -234,51 +259,63 @@ def _origins(waiting: Waiting, charged: Ints, weight: Ints) -> tuple[Origin, ...
     key = whose.astype(np.int64) * 8 + edge[events]
     order = np.argsort(key, kind="stable")
     events, key = events[order], key[order]
-    split = np.flatnonzero(np.diff(key)) + 1
-    groups = np.split(events, split) if len(events) else []
-    origins = [_origin(waiting, own, charged[own], weight[own]) for own in groups]
+    if not len(events):
+        return ()
+    first = np.concatenate([[0], np.flatnonzero(np.diff(key)) + 1, [len(events)]])
+    leads = events[first[:-1]]  # of each group
+    waiting_ns = np.add.reduceat(charged[events], first[:-1])
+    on_path_ns = np.add.reduceat(waiting.excess_on_path_ns[events], first[:-1])
+    is_transfer = edge[leads] == _abi.EDGE_TRANSFER
+    parts = [events[begin:end] for begin, end in pairwise(first.tolist())]
+    for place in np.flatnonzero(is_transfer).tolist():  # an edge on each of its ranks
+        own = parts[place]
+        parts[place] = own[_once_each(kernels, own, weight[own], waiting.excess_ns)]
+    events = np.concatenate(parts)
+    first = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+    excess = waiting.excess_ns[events]
+    found = group_excess(first, excess, weight[events].astype(np.float64), waiting.time_ns[events])
+    excess_ns = _excess_sums(waiting, events, first, found.notable, is_transfer)
+    numbers = (
+        waiting_ns, found.times, found.typical_ns, excess_ns, on_path_ns, found.first_ns,
+        found.last_ns,
+    )  # fmt: skip
+    origins = [
+        Origin(
+            KINDS[kind],
+            None if transfers else rank,
+            communicator if transfers else None,
+            *map(int, values),
+        )
+        for kind, transfers, rank, communicator, *values in zip(
+            edge[leads].tolist(),
+            is_transfer.tolist(),
+            kernels.ranks[kernels.rank[leads // 3]].tolist(),
+            kernels.communicator[leads // 3].tolist(),
+            *(values.tolist() for values in numbers),
+            strict=True,
+        )
+    ]
     return tuple(sorted(origins, key=lambda origin: -origin.waiting_ns))
 
 
-def _origin(waiting: Waiting, events: Ints, charged: Ints, weight: Ints) -> Origin:
-    """Events of one kind of edge of one rank, or transfers of one communicator."""
-    kernels, kernel = waiting.kernels, int(events[0]) // 3
-    name = KINDS[int(waiting.shown_edge[events[0]])]
-    is_transfer = name == "transfer"
-    waiting_ns = int(charged.sum())
-    on_path_ns = int(waiting.excess_on_path_ns[events].sum())
-    if is_transfer:  # one transfer is an edge on each of its ranks
-        once = _once_each(kernels, events, weight, waiting.excess_ns)
-        events, weight = events[once], weight[once]
-    excess = waiting.excess_ns[events]
-    typical, counted = typical_excess(excess, weight.astype(np.float64))
-    times = waiting.time_ns[events[counted]]
-    notable = (weight > 0) & (excess >= typical * _NOTABLE)
-    return Origin(
-        kind=name,
-        rank=None if is_transfer else int(kernels.ranks[kernels.rank[kernel]]),
-        communicator=int(kernels.communicator[kernel]) if is_transfer else None,
-        waiting_ns=waiting_ns,
-        times=int(counted.sum()),
-        typical_ns=int(typical),
-        excess_ns=int(excess[notable].sum())
-        if is_transfer
-        else excess_once_ns(waiting, events[notable]),
-        on_path_ns=on_path_ns,
-        first_ns=int(times.min()),
-        last_ns=int(times.max()),
-    )
+def _excess_sums(
+    waiting: Waiting, events: Ints, first: Ints, notable: Bools, is_transfer: Bools
+) -> Floats:
+    """By group the excess of its edges that are notably longer than usual."""
+    kept = np.concatenate([[0], np.cumsum(notable)])[first]
+    events = events[notable]
+    excess, end = waiting.excess_ns[events], waiting.time_ns[events]
+    sums = sums_once(kept, excess, waiting.dependencies.length_ns[events], end)
+    for place in np.flatnonzero(is_transfer).tolist():
+        sums[place] = excess[kept[place] : kept[place + 1]].sum()
+    return sums
 
 
 def excess_once_ns(waiting: Waiting, events: Ints) -> int:
-    """The excess of edges of one rank. Of edges that run beside each other time counts once: work
-    that two kernels wait for makes both edges longer.
-    """
-    events = events[np.argsort(waiting.time_ns[events], kind="stable")]
-    end, length = waiting.time_ns[events], waiting.dependencies.length_ns[events]
-    before = np.concatenate([end[:1] - length[:1], end[:-1]])
-    covered_ns = np.clip(before - (end - length), 0, length)
-    return int((waiting.excess_ns[events] * (1 - covered_ns / np.maximum(length, 1))).sum())
+    """The excess of edges of one rank; what runs beside each other counts once."""
+    lengths, end = waiting.dependencies.length_ns[events], waiting.time_ns[events]
+    whole = np.array([0, len(events)])
+    return int(sums_once(whole, waiting.excess_ns[events], lengths, end)[0])
 
 
 def _once_each(kernels: Kernels, events: Ints, weight: Ints, excess: Floats) -> Ints:
@@ -308,10 +345,7 @@ def typical_excess(excess: Floats, weight: Floats) -> tuple[float, Bools]:
     counted = weight > 0
     if not counted.any():
         return 0.0, counted
-    weights = np.where(counted, weight, 0.0) ** _WEIGHT
-    order = np.argsort(excess)
-    middle = int(np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2))
-    typical = float(excess[order[min(middle, len(order) - 1)]])
+    typical = float(origin_groups.typical_excess(excess[None], weight[None])[0])
     return typical, np.asarray(counted & (excess >= typical / 2))
 
 

@@ -19,6 +19,7 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 
 TIGHT_NS = 60_000  # seen on H200: 8 to 55 µs between serialised kernels of two streams
 _LONG_WAIT = 0.7  # of the usual gap: a wait that shows whether the gap shrinks by it
+_LONGER_WAIT = 1.2  # times the gap of other ranks: less may leave some of it, as work varies
 _SHRUNK = 0.6  # of the usual gap
 _LEAST_TELLING = 3
 _MOST_ERROR = 0.25  # of a slope that tells -1 from 0
@@ -49,7 +50,9 @@ def overlaps_wait(
 def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
     """By start the share of long waits after which gaps of its cell shrank; NaN: too few. Gaps of a
     rank that always waits are compared with those of others, and without ranks all are: there may
-    be less work than at those, so only a gap that is gone has shrunk.
+    be less work than at those, so only a gap that is gone has shrunk. Of a rank, one that is left
+    says something after a wait longer than the gap: a shorter one leaves a part of it, and where
+    others are slow it looks alike.
     """
     cells = int(cell.max(initial=0)) + 1
     short = (wait < 0.1 * gap) & (gap > TIGHT_NS)
@@ -62,6 +65,8 @@ def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
         np.isnan(own_gap), np.minimum(TIGHT_NS, _SHRUNK * usual_gap), _SHRUNK * own_gap
     )
     telling = wait > _LONG_WAIT * np.where(np.isnan(own_gap), usual_gap, own_gap)
+    if rank is not None:
+        telling &= ~np.isnan(own_gap) | (gap < limit) | (wait > _LONGER_WAIT * usual_gap)
     seen = np.bincount(cell[telling], minlength=cells)
     shrank = np.bincount(cell[telling & (gap < limit)], minlength=cells)
     return np.where(seen >= _LEAST_TELLING, shrank / np.maximum(seen, 1), np.nan)[cell]

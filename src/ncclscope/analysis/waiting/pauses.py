@@ -11,7 +11,7 @@ import numpy as np
 
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
-from ncclscope.analysis.waiting.rank_delays import LEAST_PAUSE, is_idle_root
+from ncclscope.analysis.waiting.rank_delays import LEAST_PAUSE, MOST_KERNELS, is_idle_root
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
@@ -23,7 +23,6 @@ _DENSE = 0.12  # of the chances: more often is a habit
 _FEW = 5  # times: fewer are no habit, whatever the chances
 _SAME_HOST = 0.75  # of the ranks of a host that pause together
 _MOST_OF_HOST = 20  # pauses of a rank: more are a habit
-_MOST_KERNELS = 2_000_000  # of a run in which pauses of hosts are looked for
 _SAME_TIME = 0.5  # of a pause, in the median of other ranks: all of them paused
 
 
@@ -96,28 +95,49 @@ def _without(
 
 
 def _of_hosts(waiting: Waiting, what_if: WhatIf) -> list[Pauses]:
-    """Pauses that all ranks of a host have at the same time. Without those of one rank alone
-    nothing is gained: the others pause as long.
+    """Pauses that all ranks of a host have at the same time, or those of several hosts that share a
+    storage. Without those of one rank, or of one of these hosts, nothing is gained: the others
+    pause as long.
     """
     ranks = waiting.kernels.ranks
     node_of = waiting.run.node_of[ranks]
     nodes, count = np.unique(node_of, return_counts=True)
-    hosts: list[Pauses] = []
-    if len(nodes) < 2 or len(waiting.kernels) > _MOST_KERNELS:
-        return hosts
+    if len(nodes) < 2 or len(waiting.kernels) > MOST_KERNELS:
+        return []
     excess = waiting.excess_ns.reshape(-1, 3)[:, :2].copy()
     excess[waiting.start_up] = 0
     excess[waiting.dependencies.edge.reshape(-1, 3)[:, :2] == _abi.EDGE_ROOT] = 0
-    for node in nodes[count > 1].tolist():
-        places = np.flatnonzero(node_of == node)
-        events = _common_pauses(waiting, places, excess)
-        if not len(events):
-            continue
-        own = _without(waiting, what_if, tuple(ranks[places].tolist()), events)
+    places = {node: np.flatnonzero(node_of == node) for node in nodes[count > 1].tolist()}
+    events = {node: _common_pauses(waiting, own, excess) for node, own in places.items()}
+    hosts: list[Pauses] = []
+    for group in _that_pause_together(waiting, {n: own for n, own in events.items() if len(own)}):
+        of_group = tuple(ranks[np.sort(np.concatenate([places[node] for node in group]))].tolist())
+        own = _without(waiting, what_if, of_group, np.concatenate([events[n] for n in group]))
         if own is not None:
             longest = _one_a_pause(own)
             hosts.append(replace(own, length_ns=own.length_ns[longest], at_ns=own.at_ns[longest]))
     return hosts
+
+
+def _that_pause_together(waiting: Waiting, events: dict[int, Ints]) -> list[list[int]]:
+    """Nodes by the times of their pauses: those that mostly pause at the same time are together."""
+    groups: list[list[int]] = []
+    for node in events:
+        for group in groups:
+            if _are_at_the_same_time(waiting, events[node], events[group[0]]):
+                group.append(node)
+                break
+        else:
+            groups.append([node])
+    return groups
+
+
+def _are_at_the_same_time(waiting: Waiting, one: Ints, other: Ints) -> bool:
+    """Whether most of these pauses lie within some of the others, and the other way round."""
+    end = [waiting.time_ns[events] for events in (one, other)]
+    begin = [end[0] - waiting.excess_ns[one], end[1] - waiting.excess_ns[other]]
+    overlap = (begin[0][:, None] < end[1]) & (begin[1] < end[0][:, None])
+    return bool(min(overlap.any(axis=0).mean(), overlap.any(axis=1).mean()) >= _SAME_HOST)
 
 
 def _common_pauses(waiting: Waiting, places: Ints, excess: Floats) -> Ints:

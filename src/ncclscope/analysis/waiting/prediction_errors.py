@@ -1,7 +1,8 @@
 """How far a prediction may be off, where the record does not show what a replay needs.
 
 A replay is as good as its dependencies and its usual lengths. Each reason to doubt them has a
-bound: the error of a prediction is at least the largest of these.
+bound: the error of a prediction is at least the largest of these. Transfers without peers are no
+part of the gain, so what they may gain comes on top of it.
 
     reason                                              bound
     any prediction                                      a share of the gain
@@ -64,16 +65,17 @@ class PredictionErrors:
         uneven = float(np.median(high[long] / usual[long])) if long.any() else 1.0
         return _DOUBT_OF_UNEVEN_STEPS if uneven > _UNEVEN else _DOUBT
 
-    def least_error_ns(
+    def error_ns(
         self,
         ranks: tuple[int, ...],
         communicators: tuple[int, ...],
         keep: Bools | None,
         run_ns: tuple[int, int],
+        least_ns: float,
     ) -> float:
-        """What the error is at least. `run_ns`: now and then."""
+        """The error of a prediction that is `least_ns` by its noise. `run_ns`: now and then."""
         now, gain = run_ns[0], run_ns[0] - run_ns[1]
-        bounds = [0.0]
+        bounds = [least_ns]
         if self._shows_little:
             own = max(self._excess_of_ranks(ranks, keep), self._excess_of_transfers(communicators))
             bounds.append(min(own, now) - gain)
@@ -81,8 +83,7 @@ class PredictionErrors:
             bounds.append(self._waited_for_ns(ranks, keep) - gain)
         if ranks and self._idle_ns:
             bounds.append(min(self._idle_ns, gain))
-        bounds.append(sum(self._without_peers_ns(row) for row in communicators))
-        return max(bounds)
+        return max(bounds) + sum(self._without_peers_ns(row) for row in communicators)
 
     def _has_no_peers(self, communicator: int) -> bool:
         """Whether no other communicator has such transfers."""

@@ -9,6 +9,7 @@ from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Ints
 from ncclscope.nccl.functions import ROOT_FIRST, waits_for
 
+MOST_KERNELS = 2_000_000  # of a run that is looked at in full: in rounds, and host by host
 OFTEN = 5  # times: fewer are pauses
 LEAST_PAUSE = 0.01  # of the run: delays that are no habit and longer are pauses
 _DENSE = 0.12  # of the chances between the first and the last: fewer are pauses

@@ -8,6 +8,7 @@ took.
 """
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -32,11 +33,11 @@ class Replay:
         self._waiting = waiting
         kernels, dependencies = waiting.kernels, waiting.dependencies
         self._operations = operations_for_c(kernels, waiting.arrivals, dependencies.position)
-        self._start_after, self._call_after = self._direct()
-        self._least_launch = _least_launches(waiting)
-        self._order = np.argsort(waiting.arrivals.events_ns[:, START], kind="stable").astype(
-            np.int32
-        )
+        with ThreadPoolExecutor(2) as pool:  # neither needs the other
+            order = pool.submit(np.argsort, waiting.arrivals.events_ns[:, START], kind="stable")
+            self._start_after, self._call_after = self._direct()
+            self._least_launch = _least_launches(waiting)
+            self._order = order.result().astype(np.int32)
         # Partners that are not waited for do not hold a replay back.
         waits_for = waiting.arrivals.waits_for
         own = np.repeat(np.arange(len(kernels)), np.diff(kernels.partner_first))[waits_for]

@@ -9,11 +9,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ncclscope.analysis.robust_statistics import DEVIATIONS, is_no_chance
 from ncclscope.analysis.waiting.arrivals import END
+from ncclscope.analysis.waiting.gradual_ranks import ranks_apart
 from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
-from ncclscope.analysis.waiting.rank_delays import LEAST_PAUSE, OFTEN, Delays, delays_of
+from ncclscope.analysis.waiting.rank_delays import (
+    LEAST_PAUSE,
+    MOST_KERNELS,
+    OFTEN,
+    Delays,
+    delays_of,
+)
 from ncclscope.analysis.waiting.replay import run_ns
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
@@ -23,7 +31,6 @@ from ncclscope.model.schema import NONE
 # Shares of the run are of Waiting.judged_ns.
 LEAST_GAIN = 0.02  # of the run: less is nobody's concern
 _HABIT = 0.03  # of the run in steady excess: less is chance where noise is heavy
-_GAP = 1.3  # the excess of many ranks, times that of any other
 _TRIMMED = 0.98  # of the edges of a rank
 _MOST_OF_IT = 0.5  # of what a rank's edges have beyond the usual
 _WAITED_FOR = 0.5  # of the steady excess
@@ -32,15 +39,12 @@ _LEAD = 0.15  # of the run: what ranks that are tied loosely may be apart
 _FEW_MEETINGS = 0.02  # of all kernels
 _ROUNDS = 4
 _MOST_ORDERED = 6  # causes of which each is taken out last
-_MANY = 4  # ranks
 _MUCH_WAITING = 0.05  # of the run, for each other rank
 _FEW_OTHERS = 3
 _TIMES_OTHERS = 20.0  # what began on any other rank
 _TIMES_NEXT = 3.0  # as much as the next one, or more, for all that stand out
 _TIMES_MEDIAN = 4.0  # as much as the median of the others
 _FLOOR = 0.02  # of the largest: smaller ones are alike
-_MOST_KERNELS = 2_000_000  # of a run whose waiting is explained more than once
-_DEVIATIONS = 2.0  # of counts that chance alone makes
 _SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the median
 _FAR_LONGER = 2.0  # times the usual transfer
 _LEADS_PATH = 6.0  # times what any other rank has beyond the usual on the critical path
@@ -64,7 +68,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
     """
     change, left, rounds = Change(), waiting, 0
     now = best = run_ns(waiting.arrivals.events_ns)
-    kept = Change()
+    kept, is_large = Change(), len(waiting.kernels) > MOST_KERNELS
     while rounds < _ROUNDS:
         ranks, communicators = _standing_out(left, waiting, change)
         if what_if.has_gaps:
@@ -77,29 +81,24 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
             ranks=(*change.ranks, *ranks),
             communicators=(*change.communicators, *communicators),
         )
-        events = what_if.events_ns(change, _pauses(waiting, change.ranks))
+        keep = _pauses(waiting, change.ranks)
+        if is_large:  # the prediction follows
+            events, _ = what_if.events_and_least_ns(change, keep)
+        else:
+            events = what_if.events_ns(change, keep)
         hidden = what_if.has_gaps and _has_much_excess(waiting, ranks)
         if best - run_ns(events) >= LEAST_GAIN * waiting.judged_ns or hidden:
             kept, best = change, min(run_ns(events), best)
         rounds += 1
-        if len(waiting.kernels) > _MOST_KERNELS:
+        if is_large:
             break
         left = waiting.replayed(events)
-    if len(kept.ranks) > _MANY and not _are_apart(waiting, kept.ranks):
-        kept = replace(kept, ranks=())
+    kept = replace(kept, ranks=ranks_apart(waiting, kept.ranks, _excess_ns(waiting)))
     if not kept.ranks and not kept.communicators:
         return None
     causes = _with_predictions(waiting, what_if, kept)
     gained = now - causes.prediction.run_then_ns
     return causes if what_if.has_gaps or gained > causes.prediction.noise_ns else None
-
-
-def _are_apart(waiting: Waiting, ranks: tuple[int, ...]) -> bool:
-    """Whether many ranks have more beyond the usual than all others. GPUs of many ranks differ
-    gradually: the slowest of them make others wait, and are no fault.
-    """
-    excess, own = _excess_ns(waiting), np.isin(waiting.kernels.ranks, ranks)
-    return bool(np.quantile(excess[own], 0.25) >= _GAP * excess[~own].max(initial=0.0))
 
 
 def _certain_origins(waiting: Waiting, ranks: tuple[int, ...]) -> tuple[int, ...]:
@@ -309,7 +308,7 @@ def _is_no_chance(waiting: Waiting, rank: int, candidates: Bools, is_long: bool)
     times = np.bincount(kernels.rank, long.sum(axis=1), minlength=len(kernels.ranks))
     most = float(times[~candidates].max(initial=0))
     own = float(times[np.searchsorted(kernels.ranks, rank)])
-    return bool(own > most + _DEVIATIONS * np.sqrt(own + most))
+    return is_no_chance(own, most)
 
 
 def _is_significant(waiting: Waiting, rank: int, candidates: Bools) -> bool:
@@ -322,7 +321,7 @@ def _is_significant(waiting: Waiting, rank: int, candidates: Bools) -> bool:
     squares = np.bincount(kernels.rank, excess * excess, minlength=len(kernels.ranks))
     place = int(np.searchsorted(kernels.ranks, rank))
     most = float(sums[~candidates].max(initial=0.0))
-    return bool(sums[place] > most + _DEVIATIONS * np.sqrt(squares[place]))
+    return bool(sums[place] > most + DEVIATIONS * np.sqrt(squares[place]))
 
 
 def _steady_charges(waiting: Waiting) -> Floats:
@@ -354,8 +353,9 @@ def _slow_communicators(waiting: Waiting, transfers: Floats) -> list[int]:
 
 def _is_slow_at_times(waiting: Waiting) -> Bools:
     """By communicator whether transfers that are far longer than usual make the run longer, as in
-    a part of it, or in some steps. Transfers of a kind that no other communicator has do not count:
-    what is long now and then may be the usual noise of the network.
+    a part of it, or in some steps. What is long now and then may be the usual noise of the network:
+    transfers of a kind that no other communicator has do not count, and there must be far more of
+    them than on others of the class.
     """
     far = far_longer(waiting) & _is_of_several(waiting.kernels)
     on_path = np.where(far, waiting.excess_on_path_ns[END::3], 0)
@@ -363,7 +363,27 @@ def _is_slow_at_times(waiting: Waiting) -> Bools:
     count = len(waiting.kernels.communicator_class)
     sums = np.bincount(rows, on_path, minlength=count)
     times = np.bincount(rows[on_path > 0], minlength=count)
-    return np.asarray((sums >= _HABIT * waiting.judged_ns) & (times >= OFTEN))
+    slow = np.asarray((sums >= _HABIT * waiting.judged_ns) & (times >= OFTEN))
+    return slow & _is_long_more_often(waiting.kernels, far, slow)
+
+
+def _is_long_more_often(kernels: Kernels, far: Bools, slow: Bools) -> Bools:
+    """By communicator whether transfers are `far` longer than usual far more often than on any
+    communicator of its class that is not `slow`.
+    """
+    class_of, count = kernels.communicator_class, len(slow)
+    # An instance has a kernel on each rank.
+    pairs = np.unique(kernels.communicator * len(kernels.ranks) + kernels.rank)
+    ranks = np.maximum(np.bincount(pairs // len(kernels.ranks), minlength=count), 1)
+    times = np.bincount(kernels.communicator[far], minlength=count) / ranks
+    of_all = np.bincount(kernels.communicator, minlength=count) / ranks
+    share = times / np.maximum(of_all, 1)
+    more = np.zeros(count, bool)
+    for row in np.flatnonzero(slow).tolist():
+        peers = (class_of == class_of[row]) & ~slow & (of_all > 0)
+        usual = float(share[peers].max(initial=0.0))
+        more[row] = is_no_chance(float(times[row]), usual * float(of_all[row]))
+    return more
 
 
 def _is_of_several(kernels: Kernels) -> Bools:

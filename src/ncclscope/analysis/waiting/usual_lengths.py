@@ -15,10 +15,10 @@ import numpy.typing as npt
 from ncclscope.analysis.waiting.arrivals import START
 from ncclscope.analysis.waiting.dependencies import Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels
-from ncclscope.analysis.waiting.overlap import TIGHT_NS
 from ncclscope.analysis.waiting.own_past import own_past
 from ncclscope.analysis.waiting.quantiles import MemberQuantiles, member_quantiles
 from ncclscope.analysis.waiting.shared_lengths import with_shared_lengths
+from ncclscope.analysis.waiting.slow_ranks import without_slowness
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 
@@ -28,12 +28,9 @@ _FAR_FASTER = 2.0
 _SLOW_STAGE = 1.4  # own time, times that of the median stage: less is design
 _LEAST_STAGES = 4
 _COMPARED_IN_STAGES = (_abi.EDGE_GPU, _abi.EDGE_HOST, _abi.EDGE_HOST_AFTER_SYNC)
-_SLOW_RANK = 1.15  # times as long as others at positions that can be compared
-_MOST_RANKS = 0.6  # of those that have a position
-_ALIKE = 1.2  # how far these may differ from each other
 _STEADY = 6  # edges of a member at one position: fewer show no habit
 _HIGH = 0.9
-_SAMPLE = 1_000_000
+_SAMPLE, _SAMPLE_OF_PART = 1_000_000, 400_000  # kernels; of a part of a run that has more parts
 _RUN = 64  # calls in a row are sampled together
 _THREADS = 2
 _WORTH_THREADS = 300_000  # kernels
@@ -71,11 +68,13 @@ class _Edges:
 
 
 def usual_lengths_of(
-    kernels: Kernels, dependencies: Dependencies, end_ns: Ints, ignored: Bools
+    kernels: Kernels, dependencies: Dependencies, end_ns: Ints, ignored: Bools, whole: bool = True
 ) -> UsualLengths:
-    """The usual lengths of all edges. `ignored`: kernels that show no habit, as of the start-up."""
+    """The usual lengths of all edges. `ignored`: kernels that show no habit, as of the start-up;
+    `whole`: kernels of a whole run.
+    """
     count, ranks = len(kernels), len(kernels.ranks)
-    every = max(-(-count // _SAMPLE), 1)
+    every = max(-(-count // (_SAMPLE if whole else _SAMPLE_OF_PART)), 1)
     sample = np.arange(count)
     if every > 1:
         sample = np.flatnonzero(sample // _RUN % every == 0)
@@ -114,7 +113,7 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats]:
         usual = _of_free_starts(edges, groups, length, usual)
         lasting = lasting[dependencies.blocked[lasting] == 0]
         usual -= _slow_launches(kernels, dependencies, groups[0], edges.sample)
-        usual /= _slowness(groups[0], rank, edge, length, usual[0], edges.sample)
+        usual = without_slowness(kernels, dependencies, usual, groups[0], edges.sample)
     else:
         _compare_with_calls(usual, fine, groups[0], rank, edge)
     table = _quantiles(groups[0], rank, length, lasting)
@@ -182,62 +181,6 @@ def _of_other_links(edges: _Edges, kind: Ints, length: Ints) -> Floats:
     values = np.full((2, kinds), np.nan)
     values[:, table.group[fastest]] = [table.quantiles[place][fastest] for place in (0, 1)]
     return values
-
-
-def _slowness(
-    group: Ints,
-    rank: Ints,
-    edge: npt.NDArray[np.int8],
-    length: Ints,
-    usual: Floats,
-    sample: Ints,
-) -> Floats:
-    """By start how much too long what is usual at its position is, where slow ranks alone show how
-    long it takes, because others are held back; else 1. A rank is slow that takes about as much
-    longer than others at all positions that most ranks show.
-    """
-    factor = np.ones(len(group))
-    shows = (length > TIGHT_NS) & (edge != _abi.EDGE_ROOT) & (usual > 0)
-    free = sample[shows[sample]]
-    if not len(free):
-        return factor
-    table = _quantiles(group, rank, length, free)
-    groups, ranks = int(group.max()) + 1, int(rank.max()) + 1
-    usual_of = np.full(groups, np.nan)
-    usual_of[group[free]] = usual[free]
-    ratio = table.quantiles[0] / np.maximum(usual_of[table.group], 1.0)
-    members = np.unique(group[sample] * ranks + rank[sample]) // ranks
-    everybody = np.bincount(members, minlength=groups)
-    shown = np.bincount(table.group, minlength=groups)
-    by_most = ((shown > 1) & (shown > _MOST_RANKS * everybody))[table.group]
-    slow = _slow_members(table.member, ratio, by_most & (table.count >= _STEADY), ranks)
-    of_slow = ~np.isnan(slow[table.member])
-    quick = np.bincount(table.group, ~of_slow, minlength=groups)
-    rows = np.flatnonzero(of_slow & (quick[table.group] == 0))
-    if not len(rows):
-        return factor
-    rows = rows[np.lexsort((slow[table.member[rows]], table.group[rows]))]
-    first, count = np.unique(table.group[rows], return_index=True, return_counts=True)[1:]
-    middle = rows[first + (count - 1) // 2]
-    of_group = np.ones(groups)
-    of_group[table.group[middle]] = slow[table.member[middle]]
-    return np.asarray(of_group[group])
-
-
-def _slow_members(member: Ints, ratio: Floats, shown: Bools, members: int) -> Floats:
-    """By member how many times as long as usual it takes where most show that; NaN where it does
-    not take longer, or not about as much everywhere.
-    """
-    slow = np.full(members, np.nan)
-    rows = np.flatnonzero(shown)
-    rows = rows[np.lexsort((ratio[rows], member[rows]))]
-    own, first, count = np.unique(member[rows], return_index=True, return_counts=True)
-    if len(own):
-        middle = ratio[rows[first + count // 2]]
-        least, most = ratio[rows[first]], ratio[rows[first + count - 1]]
-        alike = (least > middle / _ALIKE) & (most < middle * _ALIKE)
-        slow[own] = np.where(alike & (middle > _SLOW_RANK), middle, np.nan)
-    return slow
 
 
 def _slow_launches(

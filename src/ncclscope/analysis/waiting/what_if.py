@@ -8,6 +8,7 @@ does not know. Work that other kernels hide in every step on record may be long 
 covers both. prediction_errors.py has the other parts of it.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,9 @@ class Change:
     bandwidths: tuple[tuple[int, float], ...] = ()  # rows, and GB/s of their transfers
     # Rows, how many times faster their transfers are, and from when to when in ns.
     faster: tuple[tuple[int, float, int, int], ...] = ()
+    # Global ranks, and how many times as slow as its peers the link between them is. In an exchange
+    # of all ranks one slow adapter slows down most kernels, so that slow ones are usual.
+    slow_links: tuple[tuple[int, int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,10 @@ class Prediction:
         return max(least, 0), max(min(most, self.run_now_ns), self.run_then_ns)
 
 
+def _are_equal(a: Bools | None, b: Bools | None) -> bool:
+    return a is b or (a is not None and b is not None and np.array_equal(a, b))
+
+
 class WhatIf:
     """Predictions about a run."""
 
@@ -84,6 +92,8 @@ class WhatIf:
         self._waiting = waiting
         self._replay = Replay(waiting)
         self._errors = PredictionErrors(waiting)
+        # The last one: what a search for causes has replayed is predicted right after it.
+        self._replayed: tuple[Change, Bools | None, Ints, int | None] | None = None
 
     @property
     def why_not(self) -> str:
@@ -101,17 +111,15 @@ class WhatIf:
     def predict(self, change: Change, keep: Bools | None = None) -> Prediction:
         """What the run takes with a change. `keep`: events before which nothing is changed."""
         now = self._waiting.arrivals.events_ns
-        then = self.events_ns(change, keep)
-        least = self._replay.events_ns(self._lengths(change, keep, high=False))
-        spread = (run_ns(then) - run_ns(least)) / 2
+        then, least_ns = self.events_and_least_ns(change, keep)
+        spread = (run_ns(then) - least_ns) / 2
         start_up, gain = self._waiting.start_up_ns, run_ns(now) - run_ns(then)
         noise = float(np.hypot(spread, _MODEL_ERROR * max(run_ns(then) - start_up, 0)))
         doubt = self._errors.doubt(change.ranks, change.communicators, bool(change.links))
         error = float(np.hypot(noise, doubt * max(gain, 0)))
-        least_error = self._errors.least_error_ns(
-            change.ranks, change.communicators, keep, (run_ns(now), run_ns(then))
+        error = self._errors.error_ns(
+            change.ranks, change.communicators, keep, (run_ns(now), run_ns(then)), error
         )
-        error = max(error, least_error)
         hidden = 0
         if self._replay.has_hidden_work:
             most = self._replay.events_ns(self._lengths(change, keep, high=True), hidden=True)
@@ -123,7 +131,34 @@ class WhatIf:
 
     def events_ns(self, change: Change, keep: Bools | None = None) -> Ints:
         """When everything happens with a change: call, start and end by kernel."""
-        return self._replay.events_ns(self._lengths(change, keep, high=True))
+        known = self._last_replay(change, keep)
+        if known is not None:
+            return known[0]
+        events = self._replay.events_ns(self._lengths(change, keep, high=True))
+        self._replayed = change, keep, events, None
+        return events
+
+    def events_and_least_ns(self, change: Change, keep: Bools | None = None) -> tuple[Ints, int]:
+        """The same, and the run with what is changed as short as the median, where the noise of a
+        healthy rank counts as a gain. Replays leave other threads room: both are made at once.
+        """
+        events, least = self._last_replay(change, keep) or (None, None)
+        with ThreadPoolExecutor(1) as pool:
+            made = None if least is not None else pool.submit(self._least_ns, change, keep)
+            if events is None:
+                events = self._replay.events_ns(self._lengths(change, keep, high=True))
+            least_ns = least if made is None else made.result()
+        assert least_ns is not None
+        self._replayed = change, keep, events, least_ns
+        return events, least_ns
+
+    def _least_ns(self, change: Change, keep: Bools | None) -> int:
+        return run_ns(self._replay.events_ns(self._lengths(change, keep, high=False)))
+
+    def _last_replay(self, change: Change, keep: Bools | None) -> tuple[Ints, int | None] | None:
+        last = self._replayed
+        same = last is not None and last[0] == change and _are_equal(last[1], keep)
+        return last[2:] if last is not None and same else None
 
     def _lengths(self, change: Change, keep: Bools | None, high: bool) -> Ints:
         waiting, kernels = self._waiting, self._waiting.kernels
@@ -149,7 +184,25 @@ class WhatIf:
         for row, factor, since_ns, until_ns in change.faster:
             own = (kernels.communicator == row) & (end_ns >= since_ns) & (end_ns <= until_ns)
             length[2::3][own] = length[2::3][own] / factor
+        if change.slow_links:
+            length[2::3] = self._at_speed_of_peers(change, length[2::3])
         return length
+
+    def _at_speed_of_peers(self, change: Change, length: Ints) -> Ints:
+        """By kernel its transfer with slow links as fast as their peers. What was as fast already
+        stays as it is.
+        """
+        waiting, kernels = self._waiting, self._waiting.kernels
+        factor = np.ones(len(kernels))
+        for a, b, slowness in change.slow_links:
+            factor = np.where(self._between(a, b), np.maximum(factor, slowness), factor)
+        rows = np.flatnonzero((factor > 1.0) & ~waiting.start_up)
+        kind = kernels.transfer_kind[rows].astype(np.int64)
+        typical = quantile_by_group(kind, int(kind.max(initial=0)) + 1, length[rows], 0.5)[kind]
+        peers = np.maximum(length[rows], typical) / factor[rows]
+        faster: Ints = length.copy()
+        faster[rows] = np.minimum(length[rows], peers)
+        return faster
 
     def _habit_ns(self, events: Ints) -> Floats:
         """By event how much longer than usual the edge before it is in the median repeat of its

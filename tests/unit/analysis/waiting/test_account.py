@@ -1,11 +1,13 @@
 """The account of waiting, on jobs whose delays are known exactly."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 from ncclscope.analysis.run import Run
+from ncclscope.analysis.waiting import delays
+from ncclscope.analysis.waiting.delays import Charges
 from ncclscope.analysis.waiting.origins import (
     Origin,
     Waiting,
@@ -202,3 +204,14 @@ def test_a_job_of_one_rank_has_no_account() -> None:
     table = {name: np.asarray(values)[keep] for name, values in run.operations.items()}
     alone = replace(run.model, tables=run.model.tables | {"operations": table})
     assert waiting_of(Run(alone)) is None
+
+
+def test_charges_in_threads_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = late(2, 3 * MS).run()
+    one = waiting(run).charges
+    monkeypatch.setattr(delays, "_WORTH_THREADS", 0)
+    several = waiting(run).charges
+    assert one.by_event.any()
+    assert one.by_ranks.any()
+    for field in fields(Charges):
+        assert np.array_equal(getattr(one, field.name), getattr(several, field.name)), field.name

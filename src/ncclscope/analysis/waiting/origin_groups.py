@@ -1,0 +1,95 @@
+"""Excess of many groups of edges at once: ten thousand ranks have as many groups, of few edges.
+
+Groups of one size are the rows of a matrix. numpy adds up a row as it adds up an array of that
+length, so that sums are those of single groups to the last bit.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.arrays.types import Bools, Floats, Ints
+
+# Between counting events (0) and summing them (1): one pause does not hide a habit, nor does noise
+# hide a pause.
+_WEIGHT = 0.75
+_NOTABLE = 0.25  # of what is typical
+
+
+@dataclass(frozen=True, slots=True)
+class GroupExcess:
+    """By group: the typical excess, how many edges have at least half of it and when these ended,
+    and which edges are notably longer than usual.
+    """
+
+    typical_ns: Floats
+    times: Ints
+    first_ns: Ints
+    last_ns: Ints
+    notable: Bools  # by edge
+
+
+def group_excess(first: Ints, excess_ns: Floats, weight: Floats, time_ns: Ints) -> GroupExcess:
+    """The excess of groups of edges that lie one behind the other. `first`: by group its first
+    edge, then the number of edges; no weight is 0.
+    """
+    groups = len(first) - 1
+    out = GroupExcess(
+        typical_ns=np.zeros(groups),
+        times=np.zeros(groups, np.int64),
+        first_ns=np.zeros(groups, np.int64),
+        last_ns=np.zeros(groups, np.int64),
+        notable=np.zeros(first[-1], bool),
+    )
+    for own, edges in _of_one_size(first):
+        excess, time = excess_ns[edges], time_ns[edges]
+        typical = typical_excess(excess, weight[edges])
+        counted = excess >= typical[:, None] / 2
+        out.typical_ns[own] = typical
+        out.times[own] = counted.sum(axis=1)
+        out.first_ns[own] = np.where(counted, time, np.iinfo(np.int64).max).min(axis=1)
+        out.last_ns[own] = np.where(counted, time, np.iinfo(np.int64).min).max(axis=1)
+        out.notable[edges] = excess >= typical[:, None] * _NOTABLE
+    return out
+
+
+def typical_excess(excess: Floats, weight: Floats) -> Floats:
+    """By row the typical excess of edges by their weight; edges without weight do not count. Each
+    row must have an edge with weight.
+    """
+    weights = np.where(weight > 0, weight, 0.0) ** _WEIGHT
+    order = np.argsort(excess, axis=1)
+    running = np.cumsum(np.take_along_axis(weights, order, 1), axis=1)
+    middle = (running < weights.sum(axis=1)[:, None] / 2).sum(axis=1)
+    place = np.minimum(middle, excess.shape[1] - 1)[:, None]
+    chosen: Floats = np.take_along_axis(excess, np.take_along_axis(order, place, 1), 1)[:, 0]
+    return chosen
+
+
+def sums_once(first: Ints, excess_ns: Floats, length_ns: Ints, end_ns: Ints) -> Floats:
+    """By group the excess of its edges, which are edges of one rank. Of edges that run beside each
+    other time counts once: work that two kernels wait for makes both edges longer.
+    """
+    group = np.repeat(np.arange(len(first) - 1), np.diff(first))
+    order = np.lexsort((end_ns, group))
+    excess, end, length = excess_ns[order], end_ns[order], length_ns[order]
+    before = np.roll(end, 1)
+    leads = first[:-1][np.diff(first) > 0]
+    before[leads] = end[leads] - length[leads]
+    covered_ns = np.clip(before - (end - length), 0, length)
+    own = excess * (1 - covered_ns / np.maximum(length, 1))
+    sums = np.zeros(len(first) - 1)
+    for groups, edges in _of_one_size(first):
+        sums[groups] = own[edges].sum(axis=1)
+    return sums
+
+
+def _of_one_size(first: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """For each size above 0 the groups that have it, and their edges, a row a group."""
+    size = np.diff(first)
+    order = np.argsort(size, kind="stable")
+    sizes, begins = np.unique(size[order], return_index=True)
+    for count, groups in zip(sizes.tolist(), np.split(order, begins[1:]), strict=True):
+        if count:
+            yield groups, first[groups][:, None] + np.arange(count)

@@ -1,0 +1,111 @@
+"""How long work takes where slow ranks alone show it, because others are held back.
+
+A rank is slow that takes about as much longer than others at all positions that most ranks show.
+Work beside NCCL kernels is as slow, from when it began. It began with the first of a chain of
+kernels that follow each other at once: ranks that are held back start right behind the last of
+them, so their own work did not wait for it.
+
+                   chain of kernels   until the next start   work    at the usual speed
+    slow by 1.4    0.8                2.0                    2.8     2.0: 1.2 behind the chain
+    held back      2.8                0.0                    hidden
+"""
+
+import numpy as np
+
+from ncclscope.analysis.waiting.arrivals import END, START
+from ncclscope.analysis.waiting.dependencies import Dependencies
+from ncclscope.analysis.waiting.kernels import Kernels
+from ncclscope.analysis.waiting.overlap import TIGHT_NS
+from ncclscope.analysis.waiting.quantiles import member_quantiles, quantile_by_group
+from ncclscope.arrays import _abi
+from ncclscope.arrays.types import Bools, Floats, Ints
+
+_SLOW_RANK = 1.15  # times as long as others at positions that can be compared
+_MOST_RANKS = 0.6  # of those that have a position
+_ALIKE = 1.2  # how far these may differ from each other
+_STEADY = 6  # edges of a rank at one position: fewer show no habit
+_LONGEST_CHAIN = 8  # kernels
+
+
+def without_slowness(
+    kernels: Kernels, dependencies: Dependencies, usual: Floats, group: Ints, sample: Ints
+) -> Floats:
+    """Usual lengths of starts, median and high, at the usual speed where slow ranks alone show how
+    long they are.
+    """
+    edge, length = dependencies.edge[START::3], dependencies.length_ns[START::3]
+    rank = kernels.rank.astype(np.int64)
+    shows = (length > TIGHT_NS) & (edge != _abi.EDGE_ROOT) & (usual[0] > 0)
+    free = sample[shows[sample]]
+    if not len(free):
+        return usual
+    factor = _slowness(group, rank, length, usual[0], (sample, free))
+    slow = free[factor[group[free]] > 1]
+    if not len(slow):
+        return usual
+    groups = len(factor)
+    overlapped = np.nan_to_num(
+        quantile_by_group(group[slow], groups, _overlapped_ns(kernels, dependencies, slow), 0.5)
+    )
+    return np.maximum((usual + overlapped[group]) / factor[group] - overlapped[group], 0.0)
+
+
+def _overlapped_ns(kernels: Kernels, dependencies: Dependencies, rows: Ints) -> Ints:
+    """By kernel how long the work before it can have run before the end that it followed: since the
+    first of a chain of kernels that followed each other at once.
+    """
+    edge, before = dependencies.edge[START::3], dependencies.before[START::3].astype(np.int64)
+    follows = (edge == _abi.EDGE_GPU) & (before % 3 == END)
+    at_once = follows & (dependencies.length_ns[START::3] <= TIGHT_NS)
+    time = kernels.events_ns
+    first = before[rows] // 3
+    for _ in range(_LONGEST_CHAIN):
+        first = np.where(at_once[first], before[first] // 3, first)
+    end = time[before[rows] // 3, END]
+    return np.where(follows[rows], np.maximum(end - time[first, START], 0), 0)
+
+
+def _slowness(
+    group: Ints, rank: Ints, length: Ints, usual: Floats, rows: tuple[Ints, Ints]
+) -> Floats:
+    """By group of starts how much too long what is usual is, where slow ranks alone show it; else
+    1. `rows`: all starts that count, and those that were not held back.
+    """
+    sample, free = rows
+    groups, ranks = int(group.max()) + 1, int(rank.max()) + 1
+    table = member_quantiles(group[free], groups, rank[free], length[free], (0.5,))
+    usual_of = np.full(groups, np.nan)
+    usual_of[group[free]] = usual[free]
+    ratio = table.quantiles[0] / np.maximum(usual_of[table.group], 1.0)
+    members = np.unique(group[sample] * ranks + rank[sample]) // ranks
+    everybody = np.bincount(members, minlength=groups)
+    shown = np.bincount(table.group, minlength=groups)
+    by_most = ((shown > 1) & (shown > _MOST_RANKS * everybody))[table.group]
+    slow = _slow_members(table.member, ratio, by_most & (table.count >= _STEADY), ranks)
+    of_slow = ~np.isnan(slow[table.member])
+    quick = np.bincount(table.group, ~of_slow, minlength=groups)
+    alone = np.flatnonzero(of_slow & (quick[table.group] == 0))
+    of_group = np.ones(groups)
+    if not len(alone):
+        return of_group
+    alone = alone[np.lexsort((slow[table.member[alone]], table.group[alone]))]
+    first, count = np.unique(table.group[alone], return_index=True, return_counts=True)[1:]
+    middle = alone[first + (count - 1) // 2]
+    of_group[table.group[middle]] = slow[table.member[middle]]
+    return of_group
+
+
+def _slow_members(member: Ints, ratio: Floats, shown: Bools, members: int) -> Floats:
+    """By member how many times as long as usual it takes where most show that; NaN where it does
+    not take longer, or not about as much everywhere.
+    """
+    slow = np.full(members, np.nan)
+    rows = np.flatnonzero(shown)
+    rows = rows[np.lexsort((ratio[rows], member[rows]))]
+    own, first, count = np.unique(member[rows], return_index=True, return_counts=True)
+    if len(own):
+        middle = ratio[rows[first + count // 2]]
+        least, most = ratio[rows[first]], ratio[rows[first + count - 1]]
+        alike = (least > middle / _ALIKE) & (most < middle * _ALIKE)
+        slow[own] = np.where(alike & (middle > _SLOW_RANK), middle, np.nan)
+    return slow
