@@ -103,7 +103,8 @@ def real_jobs() -> list[list[object]]:
 def code() -> str:
     """What the results depend on."""
     made = hashlib.sha256()
-    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests" / "writer").glob("*.py")]
+    writer = ROOT / "tests" / "support" / "writer"
+    sources = [*(ROOT / "src").rglob("*.py"), *writer.glob("*.py")]
     for path in sorted(
         [*sources, ROOT / "tests" / "support" / "planted_faults.py", Path(__file__)]
     ):

@@ -6,14 +6,17 @@ job differ by more than calls within a run show (analysis/run_intervals.py).
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ncclscope.analysis.job_samples import JobSamples, Key, KindSamples, Rounds, rhythm_of
 from ncclscope.analysis.measures import percentiles
+from ncclscope.analysis.origin_changes import Accounts, OriginChange, job_account, origin_changes
 from ncclscope.analysis.run_intervals import Difference, difference, half_width, knows_spread
-from ncclscope.analysis.waiting.origins import account_of, waiting_of
+from ncclscope.analysis.waiting.account import AccountOf, waiting_account
+from ncclscope.analysis.waiting.windows import MOST_AT_ONCE
 from ncclscope.arrays.types import Floats
 from ncclscope.capture.housekeeping import identity_of
 from ncclscope.model.model import Model
@@ -28,7 +31,8 @@ LEAST = 8  # calls of a kind on each side
 # waiting 8 % of a round, all kinds together 7 %, single kinds 42 %.
 _ALLOWANCES = {ROUND: 0.10, MEAN_ROUND: 0.25, WAITING: 0.15, WIRE: 0.15}
 _KIND_ALLOWANCE = 0.50
-_MOST_ORIGINS = 6
+_AT_ONCE = 2  # runs of which samples, or accounts of waiting, are made
+Halves = dict[Key, list[float]]  # half-widths of medians by kind, of each run
 _WEIGHT = 0.01  # of the run: less does not matter
 
 
@@ -73,20 +77,6 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class OriginChange:
-    """Waiting by where it began: of one rank in a round, in ns, by run."""
-
-    name: str  # rank 2, transfers of dp …
-    a: tuple[float, ...]
-    b: tuple[float, ...]
-
-    @property
-    def difference_ns(self) -> float:
-        """How much more of it B has."""
-        return float(np.mean(self.b) - np.mean(self.a))
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """Everything."""
 
@@ -111,26 +101,52 @@ class Comparison:
         return knows_spread(*self.runs)
 
 
-def compare(a: Sequence[Model], b: Sequence[Model]) -> Comparison:
-    """Runs of job b against runs of job a, at least one of each."""
+def compare(
+    a: Sequence[Model], b: Sequence[Model], account_of: AccountOf = waiting_account
+) -> Comparison:
+    """Runs of job b against runs of job a, at least one of each. `account_of`: makes the account of
+    waiting, or has it already.
+    """
     first, second = [JobSamples(model) for model in a], [JobSamples(model) for model in b]
     jobs = first + second
-    rhythm = rhythm_of(jobs)
+    longest = max(len(job.run.operations["event"]) for job in jobs)
+    # Outside of the interpreter mostly. Windows of a long run have threads, and memory, of their
+    # own: one run after the other.
+    with ThreadPoolExecutor(1 if longest > MOST_AT_ONCE else _AT_ONCE) as pool:
+        for kinds in [pool.submit(lambda job: job.kinds, job) for job in jobs]:
+            kinds.result()
+        rhythm = rhythm_of(jobs)
+        # Only those of rounds are shown.
+        accounts = [pool.submit(job_account, job, account_of) for job in jobs] if rhythm else []
+        return _compare(a, b, first, second, rhythm, accounts)
+
+
+def _compare(
+    a: Sequence[Model],
+    b: Sequence[Model],
+    first: list[JobSamples],
+    second: list[JobSamples],
+    rhythm: Key | None,
+    accounts: Accounts,
+) -> Comparison:
+    jobs = first + second
     measures = _rounds(first, second, rhythm) if rhythm else []
-    changes = _changes(first, second)
-    wire = _wire(first, second, changes)
+    halves = _halves(jobs)
+    changes = _changes(first, second, halves)
+    wire = _wire(first, second, changes, halves)
     measures += [wire] if wire else []
-    reason = _why_not_comparable(a, b) or _why_not_compared(first, second, measures)
+    why_not = _why_not_comparable(a, b)
+    reason = why_not or _why_not_compared(first, second, measures)
     verdict = _verdict(measures)
     if reason:
-        verdict = NOT_COMPARABLE if _why_not_comparable(a, b) else UNRESOLVED
+        verdict = NOT_COMPARABLE if why_not else UNRESOLVED
         measures = [replace(measure, verdict=NOT_JUDGED) for measure in measures]
         changes = [replace(change, verdict=NOT_JUDGED) for change in changes]
     single = all(job.kinds for job in jobs)
     kinds = [_calls(side, single) for side in (first, second)]
     return Comparison(
         measures=tuple(measures),
-        origins=_origins(first, second, rhythm) if rhythm else (),
+        origins=origin_changes(first, second, rhythm, accounts) if rhythm else (),
         changes=tuple(changes),
         appeared=tuple((key, kinds[1][key]) for key in kinds[1] if key not in kinds[0]),
         vanished=tuple((key, kinds[0][key]) for key in kinds[0] if key not in kinds[1]),
@@ -250,47 +266,23 @@ def _waiting(
     return Measure(WAITING, a, b, change.value, change.low, change.high, verdict)
 
 
-def _origins(
-    first: list[JobSamples], second: list[JobSamples], rhythm: Key
-) -> tuple[OriginChange, ...]:
-    """Where waiting began, what differs most first; origins of little waiting are left out."""
-    sides = [[_waiting_by_origin(job, rhythm) for job in side] for side in (first, second)]
-    names = list(dict.fromkeys(name for side in sides for origins in side for name in origins))
-    changes = [
-        OriginChange(
-            name,
-            tuple(origins.get(name, 0.0) for origins in sides[0]),
-            tuple(origins.get(name, 0.0) for origins in sides[1]),
-        )
-        for name in names
-    ]
-    round_ns = np.mean([np.median(job.rounds(rhythm).block_ns) for job in first + second])
-    shown = [c for c in changes if max(*c.a, *c.b) > _WEIGHT * float(round_ns)]
-    return tuple(sorted(shown, key=lambda change: -abs(change.difference_ns))[:_MOST_ORIGINS])
-
-
-def _waiting_by_origin(job: JobSamples, rhythm: Key) -> dict[str, float]:
-    """Waiting of one rank in a round, by where it began; start-up is not in a round."""
-    waiting = waiting_of(job.run)
-    if waiting is None:
-        return {}
-    account = account_of(waiting)
-    share = max(len(job.run.process_of), 1) * max(job.kinds[rhythm].calls, 1)
-    origins: dict[str, float] = {}
-    for origin in account.origins:
-        if origin.communicator is not None:
-            name = f"transfers of {job.model.communicator_names[origin.communicator]}"
-        else:
-            name = f"rank {origin.rank}"
-        origins[name] = origins.get(name, 0.0) + origin.waiting_ns / share
-    origins["the job's structure"] = account.structure_ns / share
-    origins["not known"] = account.unknown_ns / share
-    return origins
-
-
 def _within(values: list[Floats]) -> float:
     """What single runs leave open, together."""
-    return float(np.sqrt(np.mean([half_width(v) ** 2 for v in values]) * 2))
+    return _together([half_width(v) for v in values])
+
+
+def _together(halves: list[float]) -> float:
+    return float(np.sqrt(np.mean([half**2 for half in halves]) * 2))
+
+
+def _halves(jobs: list[JobSamples]) -> Halves:
+    """What single runs leave open of the kinds that all have."""
+    common = [key for key in jobs[0].kinds if all(key in job.kinds for job in jobs[1:])]
+    return {
+        key: [half_width(np.log(job.kinds[key].times_ns)) for job in jobs]
+        for key in common
+        if min(len(job.kinds[key].times_ns) for job in jobs) >= LEAST
+    }
 
 
 def _ratio(name: str, a: list[float], b: list[float], within: float) -> Measure:
@@ -331,7 +323,7 @@ def _spread(runs: list[KindSamples]) -> Spread:
     )
 
 
-def _changes(first: list[JobSamples], second: list[JobSamples]) -> list[Change]:
+def _changes(first: list[JobSamples], second: list[JobSamples], halves: Halves) -> list[Change]:
     """Kinds that all runs have, what changed most first."""
     jobs = first + second
     both = [key for key in jobs[0].kinds if all(key in job.kinds for job in jobs[1:])]
@@ -341,22 +333,29 @@ def _changes(first: list[JobSamples], second: list[JobSamples]) -> list[Change]:
     changes = []
     for key, a, b, of_a, of_b in zip(both, *sides, *spreads, strict=True):
         weight = max(of_a.total / whole[0], of_b.total / whole[1])
-        changes.append(_change(key, a, b, of_a, of_b, weight))
+        changes.append(_change(key, a, b, of_a, of_b, weight, halves.get(key)))
     order = {SLOWER: 0, FASTER: 1, UNRESOLVED: 2, SAME: 3, NOT_JUDGED: 4}
     changes.sort(key=lambda c: (order[c.verdict], -c.weight * abs(np.log(max(c.ratio, 1e-9)))))
     return changes
 
 
 def _change(
-    key: Key, a: list[KindSamples], b: list[KindSamples], of_a: Spread, of_b: Spread, weight: float
+    key: Key,
+    a: list[KindSamples],
+    b: list[KindSamples],
+    of_a: Spread,
+    of_b: Spread,
+    weight: float,
+    halves: list[float] | None,
 ) -> Change:
+    """`halves`: what each run leaves open; None where one has too few calls."""
     medians = [[float(np.log(percentiles(s.times_ns)[0])) for s in side] for side in (a, b)]
     ratio = float(np.exp(np.mean(medians[1]) - np.mean(medians[0])))
     runs = a + b
-    if min(len(samples.times_ns) for samples in runs) < LEAST:
+    if halves is None:
         return Change(key, of_a, of_b, ratio, 0.0, np.inf, UNRESOLVED, weight)
-    within = _within([np.log(samples.times_ns) for samples in runs])
-    change = difference(medians[0], medians[1], within, float(np.log1p(_KIND_ALLOWANCE)))
+    within, allowance = _together(halves), float(np.log1p(_KIND_ALLOWANCE))
+    change = difference(medians[0], medians[1], within, allowance)
     verdict = _judge(change, knows_spread(len(a), len(b)))
     if not all(samples.exact for samples in runs):
         verdict = NOT_JUDGED
@@ -365,7 +364,7 @@ def _change(
 
 
 def _wire(
-    first: list[JobSamples], second: list[JobSamples], changes: list[Change]
+    first: list[JobSamples], second: list[JobSamples], changes: list[Change], halves_of: Halves
 ) -> Measure | None:
     """Time on the wire of the kinds that all runs have, at their mean numbers of calls."""
     judged = [c for c in changes if c.verdict != NOT_JUDGED and np.isfinite(c.high)]
@@ -379,7 +378,7 @@ def _wire(
 
     sums = [[total(job) for job in side] for side in (first, second)]
     weights = np.array([change.weight for change in judged])
-    runs = [[half_width(np.log(j.kinds[c.key].times_ns)) for j in jobs] for c in judged]
+    runs = [halves_of[change.key] for change in judged]
     halves = np.sqrt(np.mean(np.square(runs), axis=1) * 2)
     within = float(np.sqrt(np.sum((weights / weights.sum() * halves) ** 2)))
     measure = _ratio(WIRE, sums[0], sums[1], within)

@@ -1,8 +1,13 @@
 """All families over one capture, the worst finding first."""
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from ncclscope.analysis.baseline import Baseline
+from ncclscope.analysis.selection import Selection, check_ranks, communicator_rows
+from ncclscope.analysis.time_selection import middle_of, model_between
+from ncclscope.analysis.waiting.rank_delays import MOST_KERNELS
 from ncclscope.capture.reader import is_dataset
 from ncclscope.diagnose.finding import CRITICAL, Evidence, Finding, downgrade, sort_findings
 from ncclscope.diagnose.hang.judge import judge
@@ -30,6 +35,10 @@ from ncclscope.humanize import ranks_in_words
 from ncclscope.model.model import Model
 from ncclscope.snapshot.process import Snapshots
 
+# Operations that are looked at at once: a replay takes about half a kilobyte of memory for each,
+# and a part of a run is a copy of a quarter of one.
+MOST_REPLAYED = 8_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
@@ -37,6 +46,26 @@ class Diagnosis:
 
     findings: tuple[Finding, ...]  # the worst first
     missing: str  # what is not on record; "" for a whole capture
+    limits: tuple[str, ...] = ()  # what was not looked at, because there is too much
+
+
+def about(
+    model: Model,
+    diagnosis: Diagnosis,
+    ranks: Sequence[int] | None,
+    communicators: list[str] | None,
+) -> Diagnosis:
+    """The diagnosis with findings that name one of these ranks and one of these communicators."""
+    wanted = None if ranks is None else set(check_ranks(model, ranks))
+    rows = communicator_rows(model, communicators) if communicators else ()
+    names = {model.communicator_names[row] for row in rows}
+    chosen = tuple(
+        finding
+        for finding in diagnosis.findings
+        if (wanted is None or wanted & set(finding.ranks))
+        and (not communicators or names & set(finding.communicators))
+    )
+    return replace(diagnosis, findings=chosen)
 
 
 def diagnose(
@@ -58,6 +87,54 @@ def diagnose(
     disagreed = {name for finding in mismatches for name in finding.communicators}
     findings += [_with_followers(finding, status) for finding in mismatches]
     findings += [f for f in _mismatches_at_the_end(status) if not disagreed & set(f.communicators)]
+    part = _part(context)
+    for found in _by_family(part):
+        findings += found
+    if baseline is not None:
+        findings += below_expected.find(context, baseline)
+    in_hangs = data_quality.missing(context, last_counts=False)
+    findings = [_weigh(finding, missing, in_hangs) for finding in hardware.add_causes(findings)]
+    limits = (*_limit_of_time(context, part), *_limits(part))
+    return Diagnosis(sort_findings(findings), missing, limits)
+
+
+def _part(context: RuleContext) -> RuleContext:
+    """What families look at: the middle of a run that is too long to be replayed at once."""
+    chosen = middle_of(context.model, MOST_REPLAYED)
+    return context if chosen == Selection() else RuleContext(model_between(context.model, chosen))
+
+
+def _limit_of_time(whole: RuleContext, part: RuleContext) -> tuple[str, ...]:
+    if part is whole:
+        return ()
+    first_ns, last_ns = part.run.extent
+    operations, of = (len(c.run.operations["event"]) for c in (part, whole))
+    return (
+        f"{of:,} operations: findings but hangs and mismatches are of {operations:,} in the middle "
+        f"of the run, from {part.at(first_ns)} to {part.at(last_ns)} s",
+    )
+
+
+def _limits(context: RuleContext) -> tuple[str, ...]:
+    """What of a large run was looked at in part, in words."""
+    limits = []
+    kernels = 0 if context.waiting is None else len(context.waiting.kernels)
+    if kernels > MOST_KERNELS:
+        limits.append(
+            f"{kernels:,} kernels: the account of waiting is of all of them; further causes behind "
+            "those that stand out, and pauses of whole hosts, are looked for in up to "
+            f"{MOST_KERNELS:,}"
+        )
+    every = context.synchronized.one_in
+    if every > 1:
+        limits.append(f"slow links, sizes and times by a sample: one collective in {every:,}")
+    return tuple(limits)
+
+
+def _by_family(context: RuleContext) -> list[list[Finding]]:
+    """What each family finds, in their order. Families that follow waiting back run beside those
+    that do not: both are outside of the interpreter most of the time.
+    """
     families = (
         straggler,
         sampled_straggler,
@@ -72,17 +149,23 @@ def diagnose(
         data_quality,
         hardware,
     )
-    for family in families:
-        findings += family.find(context)
-    if baseline is not None:
-        findings += below_expected.find(context, baseline)
-    findings = [_weigh(finding, missing) for finding in hardware.add_causes(findings)]
-    return Diagnosis(sort_findings(findings), missing)
+    waits = (straggler, sampled_straggler, pauses, training, slow_link)
+    others = tuple(one for one in families if one not in (*waits, degradation))
+    with ThreadPoolExecutor(1) as pool:
+        others_found = pool.submit(lambda: {family: family.find(context) for family in others})
+        found = {family: family.find(context) for family in waits}
+        found |= others_found.result()
+    found[degradation] = degradation.find(context)  # needs what both made
+    return [list(found[family]) for family in families]
 
 
-def _weigh(finding: Finding, missing: str) -> Finding:
-    """A finding that rests on absence counts less where the recorder may have missed something."""
-    return downgrade(finding, missing) if finding.by_absence and missing else finding
+def _weigh(finding: Finding, missing: str, missing_in_hangs: str) -> Finding:
+    """A finding that rests on absence counts less where the recorder may have missed something. A
+    hang lasts longer than the second between two heartbeats, so that counts which end at the last
+    one miss nothing of it.
+    """
+    missed = missing_in_hangs if finding.family == "hang" else missing
+    return downgrade(finding, missed) if finding.by_absence and missed else finding
 
 
 def _explains(disagreement: Finding, hang: Finding) -> bool:

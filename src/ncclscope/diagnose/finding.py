@@ -7,6 +7,7 @@ from typing import Any
 from ncclscope.diagnose import SEVERITIES
 
 INFO, WARNING, CRITICAL = SEVERITIES
+GRAVE_SHARE = 0.25  # of the run: what costs more is critical
 # In this order where severity and loss are equal: what stops a job before what slows it.
 FAMILIES = (
     "hang",

@@ -2,13 +2,13 @@
 
 from ncclscope.analysis.waiting.sampled_delays import SampledDelays
 from ncclscope.analysis.waiting.what_if import Prediction
-from ncclscope.diagnose.finding import CRITICAL, INFO, WARNING
+from ncclscope.diagnose.finding import CRITICAL, GRAVE_SHARE, INFO, WARNING
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, duration_range, percent
 
-_GRAVE_SHARE = 0.25
 _PROBLEM_SHARE = 0.04  # of the run: delays that cost less are worth a remark
 IDLE = "it sends to all others, and may have had nothing to send"
+IDLE_ROOTS = "they send to all others, and may have had nothing to send"
 
 # Kinds of edges as users know them.
 KINDS = {
@@ -44,7 +44,7 @@ def severity(context: RuleContext, share: float, last_share: float = 0.0) -> str
     scale = max(context.run.span_ns / max(judged_ns, 1), 1.0) if judged_ns else 1.0
     if max(share, last_share) * scale < _PROBLEM_SHARE:
         return INFO
-    return CRITICAL if share * scale >= _GRAVE_SHARE else WARNING
+    return CRITICAL if share * scale >= GRAVE_SHARE else WARNING
 
 
 def cost_in_words(

@@ -20,7 +20,7 @@ from ncclscope.analysis.waiting.root_causes import RootCauses, root_causes
 from ncclscope.analysis.waiting.sampled_delays import SampledDelays, sampled_delays
 from ncclscope.analysis.waiting.what_if import WhatIf
 from ncclscope.errors import FormatError
-from ncclscope.ingest.nccl_log_topology import topology_of
+from ncclscope.ingest.capture_topology import topology_of
 from ncclscope.model.model import Model
 from ncclscope.model.system_samples import SystemSamples, system_of
 from ncclscope.model.topology import Topology

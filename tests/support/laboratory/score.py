@@ -221,7 +221,8 @@ def _without(origin: Origin, members: dict[str, tuple[int, ...]]) -> list[str]:
     if origin.kind != "transfer":
         return [word for rank in origin.ranks for word in ("--without", "rank", str(rank))]
     if origin.exchanges:
-        return ["--link", f"{origin.ranks[0]}-{origin.ranks[1]}", "at", "median"]
+        links = [f"{one}-{other}" for one, other in origin.links]
+        return [word for link in links for word in ("--link", link, "at", "median")]
     affected = {tuple(sorted(one)) for one in origin.communicators}
     names = [name for name, ranks in members.items() if ranks in affected]
     return [word for name in names for word in ("--without", "comm", name)]

@@ -20,7 +20,7 @@ class Origin:
     """A planted fault, and what it did."""
 
     kind: str  # see Fault
-    ranks: tuple[int, ...]  # mostly one; of a transfer, both ends of the link
+    ranks: tuple[int, ...]  # mostly one; of a transfer, the ends that all of its links have
     communicators: tuple[tuple[int, ...], ...]  # of a transfer: members of those that use the link
     delay_ns: float  # planted, in sum
     times: int
@@ -28,6 +28,7 @@ class Origin:
     lost_share: float  # of the run
     must: bool  # it has to be named
     exchanges: bool = False  # of a transfer: it slows sends and receives
+    links: tuple[tuple[int, ...], ...] = ()  # of a transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,10 @@ class Kind:
         lost_alone = 1 - healthy.run_ns / alone_ns
         used = sorted({name for planted in group for name in planted.communicators})
         transfer = own[0].kind == "transfer"
+        ends = set.intersection(*(set(fault.link) for fault in own)) if transfer else set()
         return Origin(
             kind=own[0].kind,
-            ranks=own[0].link if transfer else tuple(fault.rank for fault in own),
+            ranks=tuple(sorted(ends or {fault.rank for fault in own})),
             communicators=tuple(job.communicators[name].members for name in used),
             delay_ns=sum(planted.delay_ns for planted in group),
             times=sum(planted.times for planted in group),
@@ -132,4 +134,5 @@ class Kind:
             and not self.blind
             and max(lost, 0 if own[0].masked else lost_alone) >= MUST_NAME,
             exchanges=any(planted.exchanges for planted in group),
+            links=tuple(fault.link for fault in own) if transfer else (),
         )

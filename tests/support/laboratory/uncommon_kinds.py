@@ -4,11 +4,12 @@ read the rules planted them.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from random import Random
 
 from tests.support.laboratory.events import Machine
 from tests.support.laboratory.faults import USUAL, Fault
 from tests.support.laboratory.held_out_programs import Optimizer, optimizer_program
-from tests.support.laboratory.programs import Buckets, Serving
+from tests.support.laboratory.programs import Buckets, Experts, Serving
 from tests.support.laboratory.shapes import gpu, host, link, shape
 from tests.support.laboratory.truth import Kind
 
@@ -34,7 +35,13 @@ def uncommon_kinds() -> Iterator[Kind]:
     }, machine=_HOSTS)  # fmt: skip
     yield from shape("ddp 16 on 4 hosts", None, Buckets(16, steps=25), {
         "old GPUs on half of the hosts": _slow_gpus(range(8, 16), 1.35),
+        "slow storage of half of the hosts": _stops(range(8, 16), 120, (7, 13, 19)),
     }, machine=_HOSTS)  # fmt: skip
+    # All that one rank of 16 sends to the other host, and gets from there, is slow.
+    adapter = tuple(link(other, 13, 15, group="adapter") for other in range(8))
+    yield from shape("experts 16 on 2 hosts, much data", None, Experts(16, 20, tokens_mb=4.0), {
+        "slow adapter": adapter,
+    }, machine=Machine(ranks_per_host=8))  # fmt: skip
     # GPUs of many ranks differ gradually.
     uneven = replace(USUAL, bias=0.12)
     yield from shape("ddp 48, uneven GPUs", None, Buckets(48, steps=20), {}, noise=uneven)
@@ -60,3 +67,38 @@ def uncommon_kinds() -> Iterator[Kind]:
     yield from shape("serving tp 4, hardly idle", None, replace(idle, idle_ms=8), {
         "slow GPU": (gpu(3, 1.6),),
     })  # fmt: skip
+    yield from _after_the_fourth_round()
+    yield from _after_the_fifth_round()
+
+
+def _after_the_fourth_round() -> Iterator[Kind]:
+    """Causes that jobs of a fourth engineer showed."""
+    # A rank is late by less than the work between two reductions, so others never wait for all of
+    # it, and it looks as slow between all reductions as it is late.
+    yield from shape("ddp 8, long buckets", None, Buckets(8, 40, buckets=5, bucket_ms=5.0), {
+        "late rank": (host(6, 8),),
+    })  # fmt: skip
+    # Each replica has a server that waits for requests.
+    several = Serving(tp=4, replicas=4, requests=60, idle_ms=10)
+    yield from shape("serving tp 4 x 4, often idle", None, several, {
+        "slow GPU": (gpu(10, 1.5),),
+    })  # fmt: skip
+    # All ranks are late at random, those of one host more than others.
+    loud = replace(USUAL, pause_share=0.4, pause_ms=3.0)
+    chance = Random("noisy host")
+    noisy = tuple(
+        host(rank, chance.expovariate(1 / 2.5), first=step, last=step, group="host")
+        for step in range(40)
+        for rank in range(8, 16)
+    )
+    yield from shape("ddp 32 on 4 hosts, hosts are busy", None, Buckets(32, steps=40), {
+        "noisy host": noisy,
+    }, machine=Machine(ranks_per_host=8), noise=loud, uneven=True)  # fmt: skip
+
+
+def _after_the_fifth_round() -> Iterator[Kind]:
+    """Causes that jobs of a fifth engineer showed."""
+    much = Buckets(8, steps=60, bucket_mb=256)
+    yield from shape("ddp 8 on 2 hosts, much data", None, much, {
+        "links half as fast for a while": (link(3, 4, 1.8, first=22, last=41),),
+    }, machine=_HOSTS)  # fmt: skip

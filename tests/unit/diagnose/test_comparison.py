@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ncclscope.analysis import run_intervals
 from ncclscope.analysis.run_intervals import difference, half_width
 from ncclscope.cli import main
 from ncclscope.diagnose.comparison import Comparison, compare
@@ -55,6 +56,14 @@ def test_equal_jobs_are_equal_in_both_directions(write: Write) -> None:
             assert verdicts(back) == verdicts(comparison)
             assert back.measures[0].change == pytest.approx(1 / comparison.measures[0].change)
             assert back.measures[0].low == pytest.approx(1 / comparison.measures[0].high)
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 33, 300])
+def test_half_widths_are_those_of_resampled_medians(count: int) -> None:
+    values = np.random.default_rng(count).lognormal(1.0, 0.3, count)
+    medians = np.median(values[run_intervals._resamples(count)], axis=1)
+    low, high = np.percentile(medians, (0.5, 99.5))
+    assert half_width(values) == (high - low) / 2
 
 
 def test_one_run_of_each_says_what_it_cannot_tell(write: Write) -> None:

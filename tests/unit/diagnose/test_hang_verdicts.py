@@ -360,6 +360,21 @@ def test_without_gpu_timing_kernels_are_not_known() -> None:
     assert not found.hung
 
 
+def test_of_killed_ranks_the_first_that_waited_tells_the_cause() -> None:
+    """Rank 1 was killed half a second after rank 0, so it waited longer; but it began later."""
+    snapshots = [
+        snapshot(0, rank_state(0, 2, 21, (operation(21, 40.0),))),
+        snapshot(1, rank_state(0, 2, 22, (operation(22, 40.4),), id=9, name="tp", global_rank=1), at_ns=NOW_NS + S // 2),
+        snapshot(2, rank_state(1, 2, 20, global_rank=2), rank_state(1, 2, 21, id=9, name="tp", number=1, global_rank=2)),
+    ]  # fmt: skip
+    dead = [replace(one, life=DEAD, how="its process is gone") for one in snapshots]
+    first, second = judge(dead).verdicts
+    assert (first.name, first.culprits, first.because_of) == ("dp", (2,), "")
+    assert (second.name, second.culprits, second.because_of) == ("tp", (2,), "dp")
+    first, _ = judge(snapshots).verdicts  # while they live, clocks of hosts do not count
+    assert first.name == "tp"
+
+
 def test_what_follows_from_what() -> None:
     """Rank 2 never called tp's; so rank 3 waits in it, and dp waits for rank 3."""
     tp = {"name": "tp", "id": 9, "number": 1}

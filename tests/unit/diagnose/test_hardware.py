@@ -39,6 +39,7 @@ from tests.support.fake_machine import (
     write_journal,
 )
 from tests.support.player import ncclscope as command
+from tests.support.sampled_jobs import run_sampled
 from tests.support.writer.scenario import write_scenario
 
 JOB = Scenario(
@@ -353,6 +354,26 @@ def test_a_gpu_of_nobody_knows_whom_explains_no_rank(written: Written) -> None:
     host = found(with_samples(written(everybody), nameless))[0]
     assert host.kind.startswith("host ")
     assert "GPU 3 of node1 was slowed down" in host.evidence[-1].text
+
+
+@pytest.mark.parametrize(
+    ("uuid", "bus_id"),
+    [
+        ("GPU-00000000-1111-2222-3333-444444444444", "00000000:01:00.0"),
+        ("MIG-51309a7e-0000-0000-0000-000000000001", ""),
+        ("MIG-GPU-51309a7e-0000-0000-0000-000000000001/7/0", ""),  # of older drivers
+    ],
+)
+def test_ranks_on_instances_of_a_mig_gpu(tmp_path: Path, uuid: str, bus_id: str) -> None:
+    """CUDA gives each instance a uuid of its own, and all of them the GPU's bus id: counters of the
+    GPU are of all ranks on it, those of an instance of its rank.
+    """
+    rank, _ = run_sampled(tmp_path / "c", "eager:20", NCCLSCOPE_SIM_MIG="1")
+    device = gpu(7, uuid=uuid, bus_id=bus_id)
+    said = [Sample(at * 10**9, 1, {device: {"power_mw": 100}}) for at in range(1, 9)]
+    write_journal(tmp_path / "c", rank.identity["host"], said, boot_id=rank.identity["boot_id"])
+    ranks_of = HardwareSamples(RuleContext(open_model(tmp_path / "c"))).ranks_of
+    assert ranks_of == {(0, device): (0, 1) if bus_id else (0,)}
 
 
 def test_busy_with_waiting(written: Written) -> None:

@@ -1,5 +1,6 @@
 """Faults that come and go, that many ranks share, and what looks like one and is none."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from ncclscope.diagnose.finding import Finding
 from tests.support.diagnosis import diagnose_capture
 from tests.support.laboratory.kinds import all_kinds
+from tests.support.laboratory.score import ask
 
 KINDS = all_kinds()
 
@@ -90,5 +92,54 @@ def test_a_host_that_stops_all_its_ranks_is_named(tmp_path: Path) -> None:
     assert said[0].sentence.startswith("all 4 ranks of node1 paused 2 times")
 
 
+def test_hosts_that_stop_at_the_same_time_are_named_together(tmp_path: Path) -> None:
+    """Half of all ranks: without one host alone nothing is gained."""
+    said = findings(tmp_path / "c", "ddp 16 on 4 hosts, slow storage of half of the hosts")
+    assert problems(said) == [("straggler", "host pause", tuple(range(8, 16)))]
+    assert said[0].sentence.startswith("all 8 ranks of node2, node3 paused 3 times")
+
+
+def test_a_slow_adapter_in_an_exchange_of_all_ranks_is_named(tmp_path: Path) -> None:
+    """Most kernels exchange with the slow rank, so that slow ones are usual."""
+    name = "experts 16 on 2 hosts, much data, slow adapter"
+    truth = KINDS[name].write(tmp_path / "c", 1)
+    said = diagnose_capture(tmp_path / "c").findings
+    assert problems(said) == [("slow_link", "rank", (13,))]
+    assert said[0].lost_share == pytest.approx(1 - truth.healthy_run_ns / truth.run_ns, abs=0.05)
+    links = [word for a in range(8) for word in ("--link", f"{a}-13", "at", "median")]
+    _, answer, _ = ask("whatif", str(tmp_path / "c"), *links, "--json")
+    then_ns = json.loads(answer)["run_then_ns"]
+    assert then_ns == pytest.approx(truth.healthy_run_ns, rel=0.05)
+
+
 def test_ranks_that_differ_gradually_do_not_stand_out(tmp_path: Path) -> None:
     assert not problems(findings(tmp_path / "c", "ddp 48, uneven GPUs, healthy"))
+
+
+def test_a_rank_late_by_less_than_the_work_beside_a_reduction_is_late_once_a_step(
+    tmp_path: Path,
+) -> None:
+    """Others are ready for the next reduction earlier, by as much as they waited: the late rank
+    seemed to take longer before each of them.
+    """
+    truth = KINDS["ddp 8, long buckets, late rank"].write(tmp_path / "c", 1)
+    said = diagnose_capture(tmp_path / "c").findings
+    assert problems(said) == [("straggler", "compute", (6,))]
+    _, answer, _ = ask("whatif", str(tmp_path / "c"), "--without", "rank", "6", "--json")
+    then_ns = json.loads(answer)["run_then_ns"]
+    assert then_ns == pytest.approx(truth.healthy_run_ns, rel=0.03)
+
+
+def test_servers_without_requests_are_not_named_with_a_slow_gpu(tmp_path: Path) -> None:
+    said = findings(tmp_path / "c", "serving tp 4 x 4, often idle, slow GPU")
+    assert problems(said) == [("straggler", "gpu", (10,))]
+
+
+def test_a_host_of_late_ranks_stands_out_where_all_ranks_are_late_at_times(tmp_path: Path) -> None:
+    said = findings(tmp_path / "c", "ddp 32 on 4 hosts, hosts are busy, noisy host")
+    assert problems(said) == [("straggler", "host compute", tuple(range(8, 16)))]
+
+
+def test_wires_that_are_half_as_fast_for_a_while_are_fast_again(tmp_path: Path) -> None:
+    said = findings(tmp_path / "c", "ddp 8 on 2 hosts, much data, links half as fast for a while")
+    assert problems(said) == [("degradation", "slower for a while", ())]

@@ -24,7 +24,7 @@ def with_causes(verdicts: list[Verdict], comm_states: list[CommunicatorState]) -
     for number in {number for circle in circles for number in circle}:
         causes.pop(number, None)
     verdicts = _with_circles(verdicts, circles, blocked)
-    causes |= _causes_by_culprits(verdicts, causes)
+    causes |= _causes_by_culprits(verdicts, comm_states, causes)
     causes |= _causes_of_deaths(verdicts, causes)
     return [
         replace(verdict, because_of=verdicts[causes[number]].name) if number in causes else verdict
@@ -135,12 +135,39 @@ def _with_circles(
     return out
 
 
-def _causes_by_culprits(verdicts: list[Verdict], causes: Causes) -> Causes:
-    """Of several communicators that blame the same ranks, all but the one that waited longest."""
+def _beginnings_ns(comm_states: list[CommunicatorState]) -> list[int]:
+    """When the first rank of each communicator began to wait. Among living ranks that is as long
+    ago as they have waited, whatever clocks their hosts have. Killed ones ended at different
+    moments, so the wall clock tells.
+    """
+    alive = any(member.is_alive for comm_state in comm_states for member in comm_state.members)
+    return [
+        min(
+            (
+                (0 if alive else member.snapshot.at_ns) - member.waited_ns()
+                for member in comm_state.members
+                if member.waited_ns()
+            ),
+            default=0,
+        )
+        for comm_state in comm_states
+    ]
+
+
+def _causes_by_culprits(
+    verdicts: list[Verdict], comm_states: list[CommunicatorState], causes: Causes
+) -> Causes:
+    """Of several communicators that blame the same ranks, all but the one that waited first."""
+    began_ns = _beginnings_ns(comm_states)
     # Where no process of a communicator is left, others show more of it.
     by_wait = sorted(
         range(len(verdicts)),
-        key=lambda n: (verdicts[n].dead_processes > 0, -verdicts[n].waited_ns, -verdicts[n].ranks),
+        key=lambda n: (
+            verdicts[n].dead_processes > 0,
+            not verdicts[n].waited_ns,
+            began_ns[n],
+            -verdicts[n].ranks,
+        ),
     )
     roots: dict[tuple[int, ...], int] = {}
     more: Causes = {}

@@ -11,11 +11,10 @@ from ncclscope.model.match.communicator_names import Membership, name_communicat
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.events import FIRST_WITH_CALLS
 from ncclscope.nccl.functions import COLL_COUNTS_BYTES, WITH_ROOT
+from ncclscope.nccl.limits import MOST_RANKS
 from ncclscope.nccl.operation_bytes import operation_bytes
 from ncclscope.snapshot.process import ProcessSnapshot, collective_calls
 from ncclscope.snapshot.types import PAIRED, OperationInFlight, RankState, Step
-
-_MOST_RANKS = 1 << 20  # more is damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +235,7 @@ def _steps(global_rank_of: dict[int, int]) -> set[int]:
 def _ranks_of(members: list[Member]) -> int:
     """The number of ranks that most members have; 0 where that is impossible."""
     ranks = Counter(member.rank_state.ranks for member in members).most_common(1)[0][0]
-    return ranks if 0 < ranks <= _MOST_RANKS else 0
+    return ranks if 0 < ranks <= MOST_RANKS else 0
 
 
 def _missing(members: list[Member], ranks: int, world: int, stride: int) -> tuple[int, ...]:

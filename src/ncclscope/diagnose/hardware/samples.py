@@ -96,8 +96,13 @@ class HardwareSamples:
 
 
 def _gpu_names(uuid: str, bus_id: str) -> tuple[str, ...]:
-    """The uuid and the bus id of a GPU in one notation: NVML and CUDA write them differently."""
-    plain = uuid.lower().removeprefix("gpu-").replace("-", "")
+    """The uuid and the bus id of a GPU in one notation: NVML and CUDA write them differently.
+
+    In MIG mode CUDA gives an instance's uuid, NVML the GPU's: the bus id joins them. Older
+    drivers name an instance by its GPU: MIG-GPU-<uuid>/<instance>/<instance>.
+    """
+    plain = uuid.lower().removeprefix("mig-").removeprefix("gpu-").partition("/")[0]
+    plain = plain.replace("-", "")
     domain, _, rest = bus_id.lower().partition(":")
     bus = f"{domain[-4:]}:{rest}" if rest else ""
     return tuple(name for name in (plain, bus) if name)

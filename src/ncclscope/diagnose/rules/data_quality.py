@@ -42,11 +42,13 @@ def _finding(sentence: str, advice: str, kind: str, **facts: object) -> Finding:
     )
 
 
-def missing(context: RuleContext) -> str:
+def missing(context: RuleContext, last_counts: bool = True) -> str:
     """What was not recorded, in words; "" for a whole capture. Operations that only some ranks have
-    do not count: the job may be like that.
+    do not count: the job may be like that. `last_counts`: counts that end early count.
     """
     whole = replace(context.model.completeness, missing_operations=0, behind_operations=0)
+    if not last_counts:
+        whole = replace(whole, counts_end_early=0)
     return "; ".join(whole.missing())
 
 

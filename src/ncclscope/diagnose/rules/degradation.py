@@ -6,7 +6,7 @@ import numpy as np
 
 from ncclscope.analysis.change import INTER_NODE, Slowdown, slowdowns
 from ncclscope.analysis.waiting.what_if import Change
-from ncclscope.diagnose.finding import CRITICAL, WARNING, Evidence, Finding
+from ncclscope.diagnose.finding import CRITICAL, GRAVE_SHARE, WARNING, Evidence, Finding
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import percent, plural
 
@@ -14,7 +14,6 @@ _SLOWER = 1.2  # times as long: less is not looked for
 _LOST_SHARE = 0.01
 _LOST_AT_TIMES = 0.04  # networks vary: less is no problem
 _MOST_REPLAYED = 1_000  # slow collectives
-_GRAVE_SHARE = 0.25
 _MOST_NAMES = 4
 # Findings are sorted by the time that they cost: this one follows the slowdown that it is about.
 _RIGHT_AFTER = 0.999
@@ -100,7 +99,7 @@ def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
     ranks = tuple(sorted(lost))
     return Finding(
         "degradation",
-        CRITICAL if share >= _GRAVE_SHARE else WARNING,
+        CRITICAL if share >= GRAVE_SHARE else WARNING,
         f"{when} collectives take {factor:.3g} times as long on the wire on "
         f"{plural(len(names), 'communicator')} ({listed}); {at_most}"
         f"{percent(share)} of the run lost",

@@ -6,7 +6,7 @@ from shlex import quote
 import numpy as np
 
 from ncclscope.analysis.balance import FunctionBalance, are_hubs, balances, module_balances
-from ncclscope.analysis.robust_statistics import robust_spread
+from ncclscope.analysis.robust_statistics import median, robust_spread
 from ncclscope.arrays.types import Bools, Floats
 from ncclscope.diagnose import SEVERITIES
 from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
@@ -129,9 +129,12 @@ def _heavy_ranks(values: Floats) -> Bools:
     """Which ranks have far more than the median; none where they are many: halves (the stages of a
     pipeline, say) are a pattern, a few that stand out are an imbalance.
     """
-    usual = float(np.median(values))
+    usual = median(values)
+    heavy: Bools = values > _TIMES * usual
+    if not heavy.any():  # of nearly all communicators
+        return heavy
     noise = max(robust_spread(values), _LEAST_NOISE * usual)
-    heavy: Bools = (values > _TIMES * usual) & (values > usual + _TIMES_NOISE * noise)
+    heavy &= values > usual + _TIMES_NOISE * noise
     if usual <= 0 or heavy.sum() > len(values) // 4:
         heavy[:] = False
     return heavy

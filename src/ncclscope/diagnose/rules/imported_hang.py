@@ -9,9 +9,8 @@ from ncclscope.diagnose.hang.verdict import NEVER_CALLED, NOT_STARTED, STALLED
 from ncclscope.humanize import binary_size, ranks_in_words
 from ncclscope.ingest.call_stacks import own_frame, stacks_of
 from ncclscope.model.model import Model
-from ncclscope.model.schema import COLLECTIVE, NONE, STATES
+from ncclscope.model.schema import COLLECTIVE, IN_FLIGHT, NONE
 
-_IN_FLIGHT = STATES.index("in flight")
 _MOST = 20
 _ADVICE = {
     NEVER_CALLED: "look at those ranks' stacks (py-spy dump): they are outside NCCL, or their "
@@ -25,7 +24,7 @@ def find(model: Model) -> list[Finding]:
     """By communicator the first collective that some rank is in, and which ranks keep it there."""
     ops = model.tables["operations"]
     stuck = np.flatnonzero(
-        (ops["state"] == _IN_FLIGHT) & (ops["form"] == COLLECTIVE) & (ops["instance"] != NONE)
+        (ops["state"] == IN_FLIGHT) & (ops["form"] == COLLECTIVE) & (ops["instance"] != NONE)
     )
     findings = []
     for communicator in np.unique(ops["communicator"][stuck])[:_MOST].tolist():
@@ -38,7 +37,7 @@ def find(model: Model) -> list[Finding]:
 def _finding(model: Model, communicator: int, first: int) -> Finding:
     ops, members = model.tables["operations"], model.tables["members"]
     same = np.flatnonzero(ops["instance"] == ops["instance"][first])
-    waiting = same[ops["state"][same] == _IN_FLIGHT]
+    waiting = same[ops["state"][same] == IN_FLIGHT]
     own = members["communicator"] == communicator
     absent = ~np.isin(members["rank"][own], ops["rank"][same])
     culprits = members["global_rank"][own][absent]

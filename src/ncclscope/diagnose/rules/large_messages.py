@@ -3,13 +3,12 @@
 from shlex import quote
 
 from ncclscope.analysis.size_bandwidth import SlowSizes, slow_sizes
-from ncclscope.diagnose.finding import CRITICAL, WARNING, Evidence, Finding
+from ncclscope.diagnose.finding import CRITICAL, GRAVE_SHARE, WARNING, Evidence, Finding
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import binary_size, percent, ranks_in_words
 
 _SLOWER = 2.5  # times: protocols and caches explain less
 _LOST_SHARE = 0.04  # of the run
-_GRAVE_SHARE = 0.25
 
 
 def find(context: RuleContext) -> list[Finding]:
@@ -29,7 +28,7 @@ def _finding(context: RuleContext, sizes: SlowSizes, share: float) -> Finding:
     word, share = run.word("function", function), min(share, 1.0)
     return Finding(
         "slow_link",
-        CRITICAL if share >= _GRAVE_SHARE else WARNING,
+        CRITICAL if share >= GRAVE_SHARE else WARNING,
         f"{word} on {name} ({ranks_in_words(ranks)}) is slow from {binary_size(sizes.slow_bytes)} "
         f"on: {sizes.slow_gb_s:.3g} GB/s on the wire, {sizes.fast_gb_s:.3g} GB/s of "
         f"{binary_size(sizes.fast_bytes)}, with the same algorithm and protocol; "

@@ -64,9 +64,17 @@ def _who(context: RuleContext, ranks: tuple[int, ...]) -> tuple[str, str, str]:
             "look for what only this rank does then: a checkpoint, an evaluation, logging, a data "
             "loader that refills",
         )
-    host = context.run.host_of.get(ranks[0], "one host")
+    hosts = list(dict.fromkeys(context.run.host_of.get(rank, "one host") for rank in ranks))
+    if len(hosts) > 1:
+        more = f" and {len(hosts) - _MOST_NAMED} more" if len(hosts) > _MOST_NAMED else ""
+        return (
+            f"all {len(ranks)} ranks of {', '.join(hosts[:_MOST_NAMED])}{more}",
+            "them",
+            "these hosts stop at the same time: look at what they have in common, as storage or "
+            "network file systems, a switch, a power supply",
+        )
     return (
-        f"all {len(ranks)} ranks of {host}",
+        f"all {len(ranks)} ranks of {hosts[0]}",
         "them",
         "something of the whole host stops them: look at its storage and network file systems, "
         "memory and swap, and what else runs there",

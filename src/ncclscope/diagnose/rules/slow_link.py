@@ -4,6 +4,7 @@ from shlex import quote
 
 import numpy as np
 
+from ncclscope.analysis.link_changes import SLOWER, as_peers, as_slow_next_to
 from ncclscope.analysis.links import (
     Links,
     link_times,
@@ -15,12 +16,11 @@ from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.root_causes import far_longer
 from ncclscope.analysis.waiting.what_if import Change, Prediction
 from ncclscope.arrays.types import Bools, Ints
-from ncclscope.diagnose.finding import CRITICAL, WARNING, Evidence, Finding
+from ncclscope.diagnose.finding import CRITICAL, GRAVE_SHARE, WARNING, Evidence, Finding
 from ncclscope.diagnose.late_ranks import instead
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent, ranks_in_words
 
-SLOWER = 1.5  # times the median link
 _SLOWER_OF_FEW = 2.5  # without many peers to compare with, or than before
 _SLOWER_OF_TWO = 4.0  # of two links one is always the slower one
 _FEW_LINKS = 3  # fewer: a link's own past says more than the other link
@@ -30,7 +30,6 @@ _TIMES_NOISE = 6.0
 _NOISE_FLOOR = 0.05
 LEAST_OPERATIONS = 10  # of a link
 _LOST_SHARE = 0.01
-_GRAVE_SHARE = 0.25
 _MOST = 6  # findings
 _PROXY_STEPS, _SENDS = "proxy steps", "sends"
 
@@ -127,18 +126,19 @@ def _lost_share(context: RuleContext, links: Links, rows: Ints) -> float:
     return min(float(excess.max(initial=0.0)) / context.run.span_ns, 1.0)
 
 
-def _without_links(
-    context: RuleContext, pairs: tuple[tuple[int, int], ...], what: str
-) -> Prediction | None:
+def _without_links(context: RuleContext, links: Links, rows: Ints, what: str) -> Prediction | None:
     """What the run takes with these links as fast as usual; None where they are not replayed."""
     if what != _SENDS or context.what_if is None:
         return None
-    return context.what_if.predict(Change(links=pairs))
+    ends = zip(links.source[rows].tolist(), links.destination[rows].tolist(), strict=True)
+    return context.what_if.predict(as_peers(Change(links=tuple(ends)), links))
 
 
-def _cost(prediction: Prediction | None, share: float) -> str:
+def _cost(prediction: Prediction | None, share: float, at_least: bool = False) -> str:
     if prediction is None:
         return f"up to {percent(share)} of the run lost"
+    if at_least:
+        return f"at the usual speed the run would be at least {percent(share)} shorter"
     return f"at the usual speed {instead(prediction)}"
 
 
@@ -181,7 +181,7 @@ def _pair_finding(
     context: RuleContext, links: Links, pair: tuple[int, int], rows: list[int], what: str
 ) -> Finding | None:
     share = _lost_share(context, links, np.array(rows))
-    prediction = _without_links(context, (pair,), what)
+    prediction = _without_links(context, links, np.array(rows), what)
     if prediction is not None:
         share = prediction.gained_share
     if share < _LOST_SHARE:
@@ -195,9 +195,11 @@ def _pair_finding(
     mean = duration(float(links.busy_ns[row] / links.operations[row]))
     return Finding(
         "slow_link",
-        CRITICAL if share >= _GRAVE_SHARE else WARNING,
+        CRITICAL if share >= GRAVE_SHARE else WARNING,
         f"the link {ends} ({' – '.join(dict.fromkeys(hosts))}) is "
-        f"{_slowness(links, row)} ({mean} an operation); {_cost(prediction, share)}",
+        f"{_slowness(links, row)} ({mean} an operation); "
+        # Kernels that wait for others at a slow link hide how long their own transfers take.
+        f"{_cost(prediction, share, len(as_slow_next_to(links, np.array(rows))) > len(rows))}",
         "look at NVLink, PCIe and the GPUs of this node"
         if inside
         else "look at adapter, cable and switch port of both hosts; compare error counters",
@@ -215,8 +217,7 @@ def _rank_finding(
     context: RuleContext, links: Links, rows: Ints, rank: int, what: str
 ) -> list[Finding]:
     share = _lost_share(context, links, rows)
-    ends = zip(links.source[rows].tolist(), links.destination[rows].tolist(), strict=True)
-    prediction = _without_links(context, tuple(dict.fromkeys(ends)), what)
+    prediction = _without_links(context, links, rows, what)
     if prediction is not None:
         share = prediction.gained_share
     if share < _LOST_SHARE:
@@ -224,7 +225,7 @@ def _rank_finding(
     return [
         Finding(
             "slow_link",
-            CRITICAL if share >= _GRAVE_SHARE else WARNING,
+            CRITICAL if share >= GRAVE_SHARE else WARNING,
             f"all links of rank {rank}{context.where(rank)} are slow, up to "
             f"{links.slowness[rows[0]]:.3g} times their peers; {_cost(prediction, share)}",
             "look at that GPU's adapter, its PCIe link and cable",
@@ -264,7 +265,7 @@ def _group_finding(context: RuleContext, communicator: int, prediction: Predicti
     share = prediction.gained_share
     return Finding(
         "slow_link",
-        CRITICAL if share >= _GRAVE_SHARE else WARNING,
+        CRITICAL if share >= GRAVE_SHARE else WARNING,
         f"{name} ({ranks_in_words(tuple(ranks))}; {listed}) is {factor:.3g} times as slow "
         f"on the wire as communicators like it{often}; {_cost(prediction, share)}",
         "one of its links is slow: record in mode full to see which",

@@ -13,6 +13,7 @@ from ncclscope.diagnose.late_ranks import (
     ADVICE,
     CAUSES,
     IDLE,
+    IDLE_ROOTS,
     KINDS,
     cost_in_words,
     late_by_sample,
@@ -50,22 +51,25 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
     late = {delays.rank: delays for delays in causes.ranks}
     share_of = _shares(causes, context.what_if is not None and context.what_if.has_gaps)
     hosts = _late_hosts(context, set(late))
-    findings, on_hosts = [], set()
+    findings, named = [], set()
     for node, ranks in hosts.items():
-        on_hosts |= set(ranks)
+        named |= set(ranks)
         share = sum(share_of[rank] for rank in ranks)
         findings.append(_host_finding(context, node, [late[r] for r in ranks], causes, share))
-    rest = [delays for delays in causes.ranks if delays.rank not in on_hosts]
+    rest = [delays for delays in causes.ranks if delays.rank not in named]
     alone = len(causes.ranks) == 1 and not causes.communicators
-    if len(rest) > _MANY:
-        share = sum(share_of[delays.rank] for delays in rest)
-        return [*findings, _many_finding(context, rest, causes, share)]
+    # Servers without requests are late for another reason than ranks beside them.
+    for alike in ([d for d in rest if not d.as_idle_root], [d for d in rest if d.as_idle_root]):
+        if len(alike) > _MANY:
+            share = sum(share_of[delays.rank] for delays in alike)
+            findings.append(_many_finding(context, alike, causes, share))
+            named |= {delays.rank for delays in alike}
     for place, delays in enumerate(causes.ranks):
-        if delays.rank in on_hosts:
+        if delays.rank in named:
             continue
         if share_of[delays.rank] < _LEAST_SHARE and len(causes.ranks) > 1:
             continue  # found behind others, and not worth a sentence
-        if len(causes.ranks) > 1 and not _explains(context, delays, share_of[delays.rank]):
+        if not _explains(context, delays, share_of[delays.rank]):
             continue  # its delays are too short for what it would cost
         prediction = causes.prediction if alone else None
         share = share_of[delays.rank]
@@ -291,11 +295,14 @@ def _many_finding(
     kind = _kind(max(late, key=lambda delays: delays.times))
     typical = float(np.median([delays.typical_ns for delays in late]))
     hosts = tuple(sorted({context.run.host_of[r] for r in ranks if r in context.run.host_of}))
+    only = len(causes.ranks) == len(ranks) and not causes.communicators
+    cost = cost_in_words(context, causes.prediction if only else None, share, "them")
+    idle = all(delays.as_idle_root for delays in late)
     return Finding(
         "straggler",
-        severity(context, share),
+        INFO if idle else severity(context, share),
         f"{ranks_in_words(ranks)} are late, typically by {duration(typical)}; "
-        f"{cost_in_words(context, causes.prediction, share, 'them')}",
+        f"{f'{IDLE_ROOTS}; ' if idle else ''}{cost}",
         f"look for what these ranks have in common; {ADVICE[kind]}",
         kind=kind,
         ranks=ranks,
