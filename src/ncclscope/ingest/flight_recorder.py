@@ -31,12 +31,12 @@ from ncclscope.ingest.safe_pickle import PickleError, loads
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.datatypes import element_bits, from_torch
 from ncclscope.nccl.functions import COUNTS_ONE_RANK
+from ncclscope.nccl.limits import MOST_RANKS
 
 _LARGEST_BYTES = 1 << 28
 _MS = 1_000_000
 _MOST_DIMENSIONS = 64
 _MOST_TENSORS = 4096
-_MOST_RANKS = 1 << 20
 _RANK_IN_NAME = re.compile(r"(\d+)(?:\.(?:json|pickle|pkl|pt|bin|dump|gz))*$")
 _PAIR = re.compile(r"(\d+)\s*(->|<-)\s*(\d+)")
 _STATES = {"completed": "done", "started": "in flight", "scheduled": "in flight"}
@@ -72,7 +72,7 @@ def read(path: Path, report: ImportReport) -> Iterator[Record]:
     """Operations of one rank's dump, and the process groups of the rank."""
     document = _document(path)
     match = _RANK_IN_NAME.search(path.name)
-    rank = number(int(match[1]), _MOST_RANKS) if match else NONE
+    rank = number(int(match[1]), MOST_RANKS) if match else NONE
     if rank == NONE:
         report.note(f"{path.name} does not end in a rank: its operations are nobody's")
     version = text(document.get("comm_lib_version") or document.get("nccl_version"))
@@ -181,7 +181,7 @@ def _operation(
         seen.add((named, order))
     pair = _PAIR.search(name)
     if form != "collective" and pair:
-        values["peer"] = number(int(pair[3]), _MOST_RANKS)
+        values["peer"] = number(int(pair[3]), MOST_RANKS)
     _add_times(values, entry)
     return Operation(process, communicator, values, _stack(entry.get("frames")))
 

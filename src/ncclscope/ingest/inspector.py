@@ -28,6 +28,7 @@ from ncclscope.ingest.records import (
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.algorithms import WITH_EXACT_STOP
+from ncclscope.nccl.functions import INSPECTOR_ONE_RANK
 
 _US = 1000
 # Inspector's timing sources: the model's, and why it is not the GPU.
@@ -38,7 +39,6 @@ _SOURCES = {
 }
 _EARLY = ("gpu-early", "the stop stamp may come before the end")
 _UNTIMED = "Inspector gives no time"
-_PER_RANK = ("AllGather", "ReduceScatter")  # of these it gives one rank's bytes
 
 
 def _matches(head: bytes, path: Path) -> bool:
@@ -98,7 +98,7 @@ def _operation(
         "algorithm": text(perf.get("coll_algo")).upper(),
         "protocol": text(perf.get("coll_proto")).upper(),
     }
-    if function in _PER_RANK and communicator.ranks > 0:
+    if function in INSPECTOR_ONE_RANK and communicator.ranks > 0:
         values["size_bytes"] = number(int(values["size_bytes"]) * communicator.ranks)
     source = _SOURCES.get(text(perf.get(f"{kind}_timing_source")), ("none", _UNTIMED))
     early = kind == "p2p" or values["algorithm"] not in ("", *WITH_EXACT_STOP)

@@ -5,13 +5,10 @@ kernels of the GPU, not only NCCL's, with the times of their launches.
 """
 
 import re
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -19,24 +16,29 @@ from ncclscope.capture.context_lines import read_context
 from ncclscope.errors import FormatError
 from ncclscope.ingest.files import cannot_read, open_file
 from ncclscope.ingest.json_stream import CutError, elements
+from ncclscope.ingest.nsys_database import (
+    MAGIC,
+    PROCESS_BITS,
+    NsysDatabase,
+    open_database,
+    rank_in_name,
+)
 from ncclscope.ingest.records import FIRST_WALL_NS, kernel_function, nanoseconds, number, text
 from ncclscope.model.kernel_trace import COMPUTE, COPY, NCCL, KernelTrace
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
 
-_SQLITE = b"SQLite format 3\0"
 _US = 1000
 _MOST_KERNELS = 1 << 23  # of one file
 _KERNELS = {"kernel": COMPUTE, "gpu_memcpy": COPY, "gpu_memset": COPY}
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
-_RANK_IN_NAME = re.compile(r"rank[_.-]?(\d{1,6})", re.IGNORECASE)
 _NCCL_KERNEL = re.compile(r"\bnccl\w*Kernel", re.IGNORECASE)
 
 
 def read_kernels(path: Path) -> list[KernelTrace]:
     """The kernels in a file, process by process."""
     with open_file(path) as file:
-        is_database = file.read(len(_SQLITE)) == _SQLITE
+        is_database = file.read(len(MAGIC)) == MAGIC
     traces = _from_nsys(path) if is_database else [_from_torch(path)]
     return [trace for trace in traces if len(trace)]
 
@@ -149,8 +151,7 @@ def _time(value: object, said: dict[str, Any]) -> int:
 
 
 def _rank_of(path: Path, rank: int) -> int:
-    in_name = _RANK_IN_NAME.search(path.name)
-    return rank if rank != NONE or not in_name else int(in_name[1])
+    return rank if rank != NONE else rank_in_name(path)
 
 
 # ---- Nsight Systems ----
@@ -159,44 +160,21 @@ _ACTIVITIES = {
     "CUPTI_ACTIVITY_KIND_MEMCPY": COPY,
     "CUPTI_ACTIVITY_KIND_MEMSET": COPY,
 }
-_PROCESS_BITS = ~0xFFFFFF
 
 
 def _from_nsys(path: Path) -> list[KernelTrace]:
-    address = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
-    try:
-        with closing(sqlite3.connect(address, uri=True)) as database:
-            database.execute("pragma trusted_schema = off")
-            database.execute("pragma cell_size_check = on")
-            database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            return _KernelDatabase(database, path).traces()
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise cannot_read(path, error, "Export it again: nsys export --type sqlite") from None
+    with open_database(path) as database:
+        return _KernelDatabase(database, path).traces()
 
 
 class _KernelDatabase:
-    """One database. Views, virtual tables and triggers are never touched."""
+    """The kernels of one database."""
 
-    def __init__(self, database: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, database: NsysDatabase, path: Path) -> None:
         self._database, self._path = database, path
-        rows = database.execute("select name, sql from sqlite_master where type = 'table'")
-        self._columns = {
-            name: {row[1] for row in database.execute(f"pragma table_info({_quoted(name)})")}
-            for name, sql in rows
-            if isinstance(name, str) and "virtual" not in str(sql)[:32].casefold()
-        }
-        if "CUPTI_ACTIVITY_KIND_KERNEL" not in self._columns:
+        if "CUPTI_ACTIVITY_KIND_KERNEL" not in database.columns:
             raise cannot_read(path, "it has no kernels", "Trace CUDA: nsys profile -t cuda,nvtx")
-        self._base_ns = max(self._value("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"), 0)
-
-    def _has(self, table: str, *columns: str) -> bool:
-        return set(columns) <= self._columns.get(table, set())
-
-    def _value(self, table: str, column: str) -> int:
-        if not self._has(table, column):
-            return NONE
-        row = self._database.execute(f"select {column} from {table} limit 1").fetchone()
-        return number(row[0]) if row else NONE
+        self._base_ns = max(database.value("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"), 0)
 
     def traces(self) -> list[KernelTrace]:
         """By process."""
@@ -217,28 +195,25 @@ class _KernelDatabase:
 
     def _rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """Start, end, process, name and launch of each kernel or copy."""
-        if not self._has(table, "start", "end"):
+        if not self._database.has(table, "start", "end"):
             return
-        has = self._columns[table]
+        has = self._database.columns[table]
         process = "k.globalPid" if "globalPid" in has else "null"
         name, names = "null", ""
         column = next((c for c in ("shortName", "demangledName") if c in has), "")
-        if column and self._has("StringIds", "id", "value"):
+        if column and self._database.has("StringIds", "id", "value"):
             name, names = "s.value", f"left join StringIds s on s.id = k.{column}"
         launch, launches = "null", ""
         runtime = "CUPTI_ACTIVITY_KIND_RUNTIME"
-        if "correlationId" in has and self._has(runtime, "start", "globalTid", "correlationId"):
+        if "correlationId" in has and self._database.has(
+            runtime, "start", "globalTid", "correlationId"
+        ):
             launch = "r.start"  # numbers of launches are a process's own
             launches = (
                 f"left join {runtime} r on r.correlationId = k.correlationId and ({process} is "
-                f"null or (r.globalTid & {_PROCESS_BITS}) = {process})"
+                f"null or (r.globalTid & {PROCESS_BITS}) = {process})"
             )
-        yield from self._database.execute(
+        yield from self._database.connection.execute(
             f'select k.start, k."end", {process}, {name}, {launch} from {table} k {names} '
             f"{launches} limit {_MOST_KERNELS}"
         )
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'

@@ -32,11 +32,11 @@ from ncclscope.model.schema import (
     COLLECTIVE,
     CONTEXT_COLUMNS,
     FORMS,
-    GPU_SOURCES,
+    GPU_CODES,
+    IN_FLIGHT,
     NONE,
     OPERATIONS,
     SOURCES,
-    STATES,
     TIME_COLUMNS,
     Columns,
     empty,
@@ -44,13 +44,11 @@ from ncclscope.model.schema import (
 from ncclscope.model.store.saved_model import Writer, load, manifest_of
 from ncclscope.model.streams import PAIRS, StreamCounter, rules_of
 from ncclscope.model.vocabulary import Vocabulary
+from ncclscope.nccl.limits import LARGEST_BYTES
 
 _ROWS_OF_PROCESS = 1 << 15  # that are held in memory
 _ROWS_HELD = 1 << 17  # of all processes
-_LARGEST_BYTES = 1 << 42  # of one operation
 _NO_SOURCE = SOURCES.index("none")
-_IN_FLIGHT = STATES.index("in flight")
-_GPU_CODES = [SOURCES.index(name) for name in GPU_SOURCES]
 _KEPT = [column for column in OPERATIONS if column.name not in CONTEXT_COLUMNS]
 _LIMITS = {column.name: np.iinfo(column.dtype).max for column in OPERATIONS}
 _GAPS = "operations missing on every rank: gaps in their numbers"
@@ -121,7 +119,7 @@ class ImportBuilder:
         columns = _columns_of(rows, self._words)
         columns["process"][:] = process
         columns["node"][:] = self._registry.node(self._registry.processes[process])
-        unsized = columns["size_bytes"] > _LARGEST_BYTES
+        unsized = columns["size_bytes"] > LARGEST_BYTES
         columns["size_bytes"][unsized] = NONE
         self._totals["unsized"] += int(unsized.sum())
         _complete_times(columns, self._words)
@@ -135,14 +133,14 @@ class ImportBuilder:
         self._writer.append("operations", columns)
 
     def _count(self, columns: Columns) -> None:
-        in_flight = columns["state"] == _IN_FLIGHT
+        in_flight = columns["state"] == IN_FLIGHT
         untimed = (columns["source"] == _NO_SOURCE) & ~in_flight
         codes, counts = np.unique(columns["reason"][untimed], return_counts=True)
         for code, count in zip(codes, counts, strict=True):
             self._untimed[self._words.lists["reason"][code] or "not known"] += int(count)
         self._totals["operations"] += len(untimed)
         self._totals["replays"] += int((columns["replay"] == 1).sum())
-        self._totals["gpu"] += int(np.isin(columns["source"], _GPU_CODES).sum())
+        self._totals["gpu"] += int(np.isin(columns["source"], GPU_CODES).sum())
         self._totals["in flight"] += int(in_flight.sum())
 
     def finish(self, report: ImportReport, files: int) -> Model:

@@ -6,7 +6,7 @@ claimed only for links between ranks whose log shows that NCCL found it.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from ncclscope.ingest.nccl_log import Init, Line, init_in, key_of, parse_line, v
 from ncclscope.ingest.records import ImportReport
 from ncclscope.model.schema import NONE
 from ncclscope.model.topology import (
-    FILE,
     Choice,
     Connected,
     GpuLinks,
@@ -24,11 +23,9 @@ from ncclscope.model.topology import (
     NicSpeed,
     Topology,
     Warning,
-    read_topology,
 )
 from ncclscope.nccl.algorithms import ALGORITHMS, PROTOCOLS
 
-LOGS = "debug.*"  # as `ncclscope run --nccl-debug` names them in a capture
 _MOST_LINKS, _MOST_OTHERS = 1 << 20, 1 << 12
 _LINK = re.compile(
     r"(?:Channel|Ring) (\d{1,3})(?:/(\d+))? : (\d{1,7})(?:\[[0-9a-f]+\])? -> "
@@ -59,23 +56,22 @@ _NOTICES = (
 )  # fmt: skip
 
 
-def topology_of(path: Path) -> Topology:
-    """The topology of a capture, from NCCL's logs in it, or of an import, as it was saved."""
-    saved = path / FILE
-    if saved.is_file():
-        return read_topology(saved)
-    logs = [log for log in sorted(path.glob(LOGS)) if log.is_file() and not log.is_symlink()]
-    facts, report = _Facts(), ImportReport()
-    for log in logs:
-        facts.add_log(ends_of(log, report))
-    return facts.topology(report)
-
-
 def topology_of_logs(logs: Iterable[Path]) -> Topology:
     """The topology by some logs together."""
+    return _topology_of(logs, lines_of)
+
+
+def topology_of_ends(logs: Iterable[Path]) -> Topology:
+    """The topology by the beginning and the end of some logs."""
+    return _topology_of(logs, ends_of)
+
+
+def _topology_of(
+    logs: Iterable[Path], read: Callable[[Path, ImportReport], Iterator[bytes]]
+) -> Topology:
     facts, report = _Facts(), ImportReport()
     for log in logs:
-        facts.add_log(lines_of(log, report))
+        facts.add_log(read(log, report))
     return facts.topology(report)
 
 

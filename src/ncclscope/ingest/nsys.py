@@ -2,21 +2,23 @@
 
 NCCL marks its calls with NVTX ranges whose payloads hold communicator, bytes, root and peer. A
 kernel belongs to the call during whose range it was launched; that of a group, to all its calls.
-Views, virtual tables and triggers of the file are never touched.
 """
 
-import re
-import sqlite3
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from ncclscope.ingest.files import cannot_read
+from ncclscope.ingest.nsys_database import (
+    MAGIC,
+    PROCESS_BITS,
+    NsysDatabase,
+    open_database,
+    rank_in_name,
+)
 from ncclscope.ingest.records import (
     Format,
     ImportedCommunicator,
@@ -35,9 +37,6 @@ from ncclscope.ingest.records import (
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.functions import COUNTS_ONE_RANK
 
-_MAGIC = b"SQLite format 3\0"
-_PROCESS_BITS = ~0xFFFFFF
-_RANK_IN_NAME = re.compile(r"rank[_.-]?(\d{1,6})", re.IGNORECASE)
 _HEADER = struct.Struct("<IIIIQQ")  # domain, -, schema, -, bytes of the payload, bytes of all
 # NVTX's codes of entry types that NCCL uses: how they are packed.
 _PACKED = {5: "<i", 6: "<I", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
@@ -51,7 +50,7 @@ _Schemas = dict[tuple[int, int], list[tuple[str, str, int]]]  # name, packing, o
 
 
 def _matches(head: bytes, path: Path) -> bool:
-    return head.startswith(_MAGIC)
+    return head.startswith(MAGIC)
 
 
 @dataclass(slots=True)
@@ -77,54 +76,26 @@ class _Thread:
 
 def read(path: Path, report: ImportReport) -> Iterator[Record]:
     """Operations of all processes of one export."""
-    address = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
-    try:
-        with closing(sqlite3.connect(address, uri=True)) as database:
-            database.execute("pragma trusted_schema = off")
-            database.execute("pragma cell_size_check = on")
-            database.execute("pragma temp_store = file")  # sorting and joining without memory
-            database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            yield from _Export(database, path, report).operations()
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # names of columns are bytes, too
-        raise cannot_read(path, error, "Export it again: nsys export --type sqlite") from None
+    with open_database(path) as database:
+        yield from _Export(database, path, report).operations()
 
 
 class _Export:
     """One database."""
 
-    def __init__(self, database: sqlite3.Connection, path: Path, report: ImportReport) -> None:
+    def __init__(self, database: NsysDatabase, path: Path, report: ImportReport) -> None:
         self._database, self._path, self._report = database, path, report
-        rows = database.execute("select name, sql from sqlite_master where type = 'table'")
-        self._tables = {
-            name: self._columns(name)
-            for name, sql in rows
-            if isinstance(name, str) and "virtual" not in str(sql)[:32].casefold()
-        }
-        if not {"NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"} & self._tables.keys():
+        if not {"NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"} & database.columns.keys():
             raise cannot_read(path, "it has neither NVTX ranges nor kernels")
-        self._base_ns = self._value("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
+        self._base_ns = database.value("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
         self._host = self._host_name()
-        named = _RANK_IN_NAME.search(path.name)  # as `nsys profile -o report.rank%q{RANK}` does
-        self._rank = int(named[1]) if named else NONE
-
-    def _columns(self, table: str) -> set[str]:
-        quoted = table.replace('"', '""')
-        return {row[1] for row in self._database.execute(f'pragma table_info("{quoted}")')}
-
-    def _has(self, table: str, *columns: str) -> bool:
-        return set(columns) <= self._tables.get(table, set())
-
-    def _value(self, table: str, column: str) -> int:
-        if not self._has(table, column):
-            return NONE
-        row = self._database.execute(f'select "{column}" from {table} limit 1').fetchone()
-        return number(row[0]) if row else NONE
+        self._rank = rank_in_name(path)
 
     def _host_name(self) -> str:
-        if not self._has("TARGET_INFO_SYSTEM_ENV", "name", "value"):
+        if not self._database.has("TARGET_INFO_SYSTEM_ENV", "name", "value"):
             return ""
         query = "select value from TARGET_INFO_SYSTEM_ENV where name = 'Hostname' limit 1"
-        row = self._database.execute(query).fetchone()
+        row = self._database.connection.execute(query).fetchone()
         return text(row[0]) if row else ""
 
     def _process(self, global_id: int) -> ImportedProcess:
@@ -139,11 +110,11 @@ class _Export:
     def _schemas(self) -> _Schemas:
         """By domain and schema the entries that can be read."""
         table = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
-        if not self._has(table, "domainId", "schemaId", "type", "name", "offset"):
+        if not self._database.has(table, "domainId", "schemaId", "type", "name", "offset"):
             return {}
         schemas: _Schemas = {}
         query = f'select domainId, schemaId, type, name, "offset" from {table} limit 100000'
-        for domain, schema, kind, name, offset in self._database.execute(query):
+        for domain, schema, kind, name, offset in self._database.connection.execute(query):
             if kind in _PACKED and isinstance(name, str) and isinstance(schema, int):
                 place = number(offset or 0, 1 << 16)
                 schemas.setdefault((domain, schema), []).append((name, _PACKED[kind], place))
@@ -151,12 +122,12 @@ class _Export:
 
     def _threads(self) -> dict[int, _Thread]:
         """NCCL's ranges by thread."""
-        if not self._has("NVTX_EVENTS", "start", "end", "globalTid"):
+        if not self._database.has("NVTX_EVENTS", "start", "end", "globalTid"):
             return {}
-        named = self._tables["NVTX_EVENTS"]
+        named = self._database.columns["NVTX_EVENTS"]
         value = "e.text" if "text" in named else "null"
         joined = ""
-        if "textId" in named and self._has("StringIds", "id", "value"):
+        if "textId" in named and self._database.has("StringIds", "id", "value"):
             value = f"coalesce({value}, s.value)"
             joined = "left join StringIds s on s.id = e.textId"
         payload = "e.binaryData" if "binaryData" in named else "null"
@@ -167,7 +138,7 @@ class _Export:
         )
         schemas, threads, count = self._schemas(), dict[int, _Thread](), 0
         open_groups: dict[int, list[_Call]] = {}
-        for start, end, thread_id, name, data in self._database.execute(query):
+        for start, end, thread_id, name, data in self._database.connection.execute(query):
             start, end = number(start), number(end)
             if start == NONE or not isinstance(thread_id, int) or not isinstance(name, str):
                 self._report.lose("NVTX ranges cannot be read")
@@ -193,20 +164,24 @@ class _Export:
     def _kernels(self) -> Iterator[tuple[int, int, int, int, str, int, int, int]]:
         """(start, end, device, stream, name, process, launch, launching thread)."""
         table = "CUPTI_ACTIVITY_KIND_KERNEL"
-        has = self._tables.get(table, set())
+        has = self._database.columns.get(table, set())
         name = next((column for column in ("shortName", "demangledName") if column in has), "")
-        if not {"start", "end"} <= has or not name or not self._has("StringIds", "id", "value"):
+        if (
+            not {"start", "end"} <= has
+            or not name
+            or not self._database.has("StringIds", "id", "value")
+        ):
             return
         column = {c: f"k.{c}" if c in has else "null" for c in (
             "deviceId", "streamId", "correlationId", "globalPid")}  # fmt: skip
         runtime, joined = "null, null", ""
-        if self._has("CUPTI_ACTIVITY_KIND_RUNTIME", "start", "globalTid", "correlationId"):
+        if self._database.has("CUPTI_ACTIVITY_KIND_RUNTIME", "start", "globalTid", "correlationId"):
             # Numbers of launches are a process's own.
             runtime = "r.start, r.globalTid"
             joined = (
                 "left join CUPTI_ACTIVITY_KIND_RUNTIME r on r.correlationId = k.correlationId "
                 f"and ({column['globalPid']} is null or "
-                f"(r.globalTid & {_PROCESS_BITS}) = {column['globalPid']})"
+                f"(r.globalTid & {PROCESS_BITS}) = {column['globalPid']})"
             )
         query = (
             f'select k.start, k."end", {column["deviceId"]}, {column["streamId"]}, s.value, '
@@ -214,14 +189,14 @@ class _Export:
             f"join StringIds s on s.id = k.{name} {joined} "
             "where s.value like 'nccl%' order by k.start"
         )
-        for row in self._database.execute(query):
+        for row in self._database.connection.execute(query):
             _, _, device, stream, value, process, launch, thread = row
             start, end = number(row[0]), number(row[1])
             if start == NONE or end < start:
                 self._report.lose("kernels cannot be read")
                 continue
             of = process if isinstance(process, int) else (
-                thread & _PROCESS_BITS if isinstance(thread, int) else 0)  # fmt: skip
+                thread & PROCESS_BITS if isinstance(thread, int) else 0)  # fmt: skip
             yield (
                 start, end, number(device), number(stream), text(value), of,
                 number(launch), thread if isinstance(thread, int) else NONE,
@@ -247,7 +222,7 @@ class _Export:
         self, thread_id: int, thread: _Thread, ranks: dict[tuple[int, int], tuple[int, int]]
     ) -> Iterator[Record]:
         process = self._process(thread_id)
-        group = thread_id & _PROCESS_BITS
+        group = thread_id & PROCESS_BITS
         for call in thread.calls:
             communicator_id = call.payload.get("NCCL communicator ID", 0)
             if "No. of ranks" in call.payload:

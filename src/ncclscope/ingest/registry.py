@@ -11,8 +11,7 @@ from ncclscope.model.match.communicator_table import dimension_codes
 from ncclscope.model.rows import ProcessRow
 from ncclscope.model.schema import COMMUNICATORS, MEMBERS, NONE, Columns, empty
 from ncclscope.model.vocabulary import Vocabulary
-
-_MOST_RANKS = 1 << 20
+from ncclscope.nccl.limits import MOST_RANKS
 
 
 @dataclass(slots=True)
@@ -29,8 +28,8 @@ class _CommunicatorRow:
         """Takes what a record says of it."""
         self.id = self.id or record.id
         self.name = self.name or record.name
-        self.ranks = max(self.ranks, record.ranks if record.ranks <= _MOST_RANKS else 0)
-        self.nodes = max(self.nodes, record.nodes if record.nodes <= _MOST_RANKS else 0)
+        self.ranks = max(self.ranks, record.ranks if record.ranks <= MOST_RANKS else 0)
+        self.nodes = max(self.nodes, record.nodes if record.nodes <= MOST_RANKS else 0)
 
     @property
     def all_ranks(self) -> int:
@@ -90,7 +89,7 @@ class ImportRegistry:
 
     def member(self, communicator: int, process: int, rank: int, global_rank: int = NONE) -> None:
         """Adds a rank of a communicator."""
-        if communicator == NONE or not 0 <= rank < _MOST_RANKS:
+        if communicator == NONE or not 0 <= rank < MOST_RANKS:
             return
         members = self._communicators[communicator].members
         if members.get((process, rank), NONE) == NONE:

@@ -18,10 +18,11 @@ import pytest
 
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.ingest import files, ncclsee, safe_pickle
+from ncclscope.ingest.capture_topology import topology_of
 from ncclscope.ingest.formats import FORMATS, format_of, import_files, plan_import
 from ncclscope.ingest.json_stream import CutError, elements
 from ncclscope.ingest.nccl_log import parse_line
-from ncclscope.ingest.nccl_log_topology import topology_of, topology_of_logs
+from ncclscope.ingest.nccl_log_topology import topology_of_logs
 from ncclscope.ingest.records import ImportReport, hash_of, nanoseconds, number
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
