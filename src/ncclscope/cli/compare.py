@@ -2,19 +2,21 @@
 
 import argparse
 import json
-from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ncclscope.analysis.time_selection import model_between
+from ncclscope.analysis.waiting.kept_account import kept_waiting_account
+from ncclscope.arrays.freed_memory import keep_freed_memory
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.arguments.compare import BETWEEN
 from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.cli.selection_options import check_operations_for_time, time_selection_of
 from ncclscope.cli.terminal import output_width
-from ncclscope.diagnose.comparison import SLOWER, Comparison, compare
+from ncclscope.diagnose.comparison import SLOWER, compare
+from ncclscope.diagnose.comparison_kinds import of_kinds
 from ncclscope.errors import UsageError
 from ncclscope.history.difference import LAST_EQUAL, difference_of_sums
+from ncclscope.history.place import history_directory
 from ncclscope.history.sums import sums_of
 from ncclscope.model.model import Model
 from ncclscope.report.comparison import as_json, lines
@@ -41,38 +43,9 @@ def _sides(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
 def _model(path: Path, arguments: argparse.Namespace) -> Model:
     """The model of the chosen time, which counts from the start or end of each run."""
     model = open_model_with_progress(path, arguments.on)
+    keep_freed_memory()
     check_operations_for_time(model, arguments)
     return model_between(model, time_selection_of(model, arguments))
-
-
-def _chosen_kinds(comparison: Comparison, arguments: argparse.Namespace) -> Comparison:
-    """The comparison with the kinds of calls that --comm and --op name. The verdict stays that on
-    the job: a part of its calls says little about it.
-    """
-    keys = [change.key for change in comparison.changes]
-    keys += [key for key, _ in (*comparison.appeared, *comparison.vanished)]
-    chosen = set(keys)
-    for option, place in (("comm", 0), ("op", 1)):
-        for pattern in getattr(arguments, option) or []:
-            if not any(_matches(key[place], pattern, option) for key in keys):
-                names = ", ".join(sorted({str(key[place]) for key in keys})) or "none"
-                message = f"cannot list --{option} {pattern}: neither job has such calls"
-                raise UsageError(message, f"They have {names}")
-        wanted = getattr(arguments, option)
-        if wanted:
-            chosen = {k for k in chosen if any(_matches(k[place], w, option) for w in wanted)}
-    return replace(
-        comparison,
-        changes=tuple(change for change in comparison.changes if change.key in chosen),
-        appeared=tuple(entry for entry in comparison.appeared if entry[0] in chosen),
-        vanished=tuple(entry for entry in comparison.vanished if entry[0] in chosen),
-    )
-
-
-def _matches(name: str | int, pattern: str, option: str) -> bool:
-    if option == "op":
-        return str(name).casefold() == pattern.casefold()
-    return fnmatchcase(str(name), pattern)
 
 
 def _exit_code(arguments: argparse.Namespace, verdict: str, reason: str) -> int:
@@ -89,7 +62,7 @@ def _run_with_history(arguments: argparse.Namespace) -> int:
         message = "compare --history takes one capture, and neither --comm nor --op"
         raise UsageError(message, "Its other side are the last equal jobs of the history")
     sums = sums_of(_model(resolve_capture(arguments.captures[0]), arguments))
-    changed, left_out = difference_of_sums(Path(arguments.history), sums, LAST_EQUAL)
+    changed, left_out = difference_of_sums(history_directory(arguments.history), sums, LAST_EQUAL)
     if arguments.json:
         print(json.dumps(difference_as_json(changed), indent=2, allow_nan=False))
     else:
@@ -103,10 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.history:
         return _run_with_history(arguments)
     paths_a, paths_b = ([resolve_capture(name) for name in side] for side in _sides(arguments))
-    comparison = compare(
-        [_model(path, arguments) for path in paths_a], [_model(path, arguments) for path in paths_b]
-    )
-    comparison = _chosen_kinds(comparison, arguments)
+    models_a, models_b = ([_model(path, arguments) for path in side] for side in (paths_a, paths_b))
+    comparison = compare(models_a, models_b, kept_waiting_account)
+    comparison = of_kinds(comparison, arguments.comm, arguments.op)
     a, b = list(map(str, paths_a)), list(map(str, paths_b))
     if arguments.json:
         print(json.dumps(as_json(comparison, a, b), indent=2, allow_nan=False))

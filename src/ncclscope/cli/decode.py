@@ -4,7 +4,6 @@ import argparse
 
 from ncclscope.arrays.memory_limit import limit_memory
 from ncclscope.capture.reader import is_dataset, resolve_capture
-from ncclscope.cli.arguments.engine import HERE
 from ncclscope.cli.engine_options import engine_on
 from ncclscope.cli.progress import progress_line
 from ncclscope.errors import NcclscopeError, UsageError
@@ -21,8 +20,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(message, "Its operations are decoded already")
     try:
         progress = progress_line("decoding {done:,} of {of:,} processes …")
-        engine_of = None if arguments.on == HERE else engine_on(arguments.on)
-        decoding = decode_capture(capture, arguments.remove_raw, progress, engine_of)
+        decoding = decode_capture(capture, arguments.remove_raw, progress, engine_on(arguments.on))
         if progress:
             progress(1, 1)
     except OSError as error:

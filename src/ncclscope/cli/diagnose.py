@@ -7,19 +7,19 @@ from pathlib import Path
 
 from ncclscope.analysis.baseline import Baseline, read_baseline
 from ncclscope.analysis.run import Run
-from ncclscope.analysis.selection import communicator_rows
 from ncclscope.analysis.time_selection import model_between
+from ncclscope.arrays.freed_memory import keep_freed_memory
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli import suggested_commands
 from ncclscope.cli.progress import open_model_with_progress
+from ncclscope.cli.rank_arguments import ranks_of_options
 from ncclscope.cli.selection_options import (
     check_operations_for_time,
-    existing_ranks,
     time_selection_of,
 )
 from ncclscope.cli.terminal import output_width, paint
-from ncclscope.diagnose.diagnosis import Diagnosis, diagnose
-from ncclscope.diagnose.finding import Finding, at_least, sort_findings
+from ncclscope.diagnose.diagnosis import Diagnosis, about, diagnose
+from ncclscope.diagnose.finding import at_least, sort_findings
 from ncclscope.humanize import plural
 from ncclscope.model.model import Model
 from ncclscope.report.diagnosis import as_json, lines
@@ -40,45 +40,30 @@ def _diagnosis(model: Model, arguments: argparse.Namespace, baseline: Baseline |
     return _with_history(diagnosis, chosen, arguments.history) if arguments.history else diagnosis
 
 
-def _with_history(diagnosis: Diagnosis, model: Model, directory: str) -> Diagnosis:
+def _with_history(diagnosis: Diagnosis, model: Model, place: str) -> Diagnosis:
     """The diagnosis with what earlier jobs of a history say."""
     # Late: only with --history.
     from ncclscope.history.findings import history_findings
+    from ncclscope.history.place import history_directory
     from ncclscope.history.sums import sums_of
 
     ranks_of: dict[str, tuple[int, ...]] = {}
     for rank, host in sorted(Run(model).host_of.items()):
         ranks_of[host] = (*ranks_of.get(host, ()), rank)
-    past = history_findings(Path(directory), sums_of(model), ranks_of, model.path)
+    past = history_findings(history_directory(place), sums_of(model), ranks_of, model.path)
     return replace(diagnosis, findings=sort_findings((*diagnosis.findings, *past)))
-
-
-def _chosen(
-    model: Model, diagnosis: Diagnosis, arguments: argparse.Namespace
-) -> tuple[Finding, ...]:
-    """The findings that --rank and --comm ask for."""
-    ranks = existing_ranks(model, arguments.rank)
-    rows = communicator_rows(model, arguments.comm) if arguments.comm else ()
-    names = {model.communicator_names[row] for row in rows}
-    return tuple(
-        finding
-        for finding in diagnosis.findings
-        if (ranks is None or set(ranks) & set(finding.ranks))
-        and (not arguments.comm or names & set(finding.communicators))
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints findings, the worst first."""
     baseline = read_baseline(Path(arguments.baseline)) if arguments.baseline else None
     model = open_model_with_progress(resolve_capture(arguments.capture), arguments.on)
+    keep_freed_memory()
     all_found = _diagnosis(model, arguments, baseline)
-    found = replace(all_found, findings=_chosen(model, all_found, arguments))
+    found = about(model, all_found, ranks_of_options(arguments.rank), arguments.comm)
     left_out = len(all_found.findings) - len(found.findings)
     if arguments.json:
-        answer = as_json(model, found)
-        if arguments.rank or arguments.comm:
-            answer["left_out"] = left_out
+        answer = as_json(model, found, left_out if arguments.rank or arguments.comm else None)
         print(json.dumps(answer, indent=2, allow_nan=False))
     else:
         for line in lines(model, found, output_width(_WIDEST), suggested_commands.command()):

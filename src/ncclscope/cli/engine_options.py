@@ -2,16 +2,19 @@
 
 import sys
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ncclscope.cli.arguments.engine import HERE
 from ncclscope.errors import UsageError
-from ncclscope.model.engine import Engines, here
+
+if TYPE_CHECKING:
+    from ncclscope.model.engine import Engines
 
 
-def engine_on(on: str) -> Engines:
-    """What makes models there."""
+def engine_on(on: str) -> "Engines | None":
+    """What makes models there; None: this machine."""
     if on == HERE:
-        return here
+        return None
     tell = partial(print, file=sys.stderr)
     # Most readers need no cluster.
     if on == "slurm" or on.startswith("slurm:"):

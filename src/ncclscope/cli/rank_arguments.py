@@ -3,8 +3,7 @@
 import re
 
 from ncclscope.errors import UsageError
-
-_MOST_RANKS = 1 << 20
+from ncclscope.nccl.limits import MOST_RANKS
 
 
 def parse_ranks(text: str) -> set[int]:
@@ -12,7 +11,7 @@ def parse_ranks(text: str) -> set[int]:
     ranks: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip())
-        if not match or not 0 <= int(match[2] or match[1]) - int(match[1]) <= _MOST_RANKS:
+        if not match or not 0 <= int(match[2] or match[1]) - int(match[1]) <= MOST_RANKS:
             raise UsageError(f"{text} names no ranks", "Give numbers and ranges: 0,4-7")
         ranks |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
     return ranks

@@ -5,29 +5,31 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ncclscope.analysis import summary_from_counters, summary_from_operations
 from ncclscope.analysis.counted_completeness import has_counters_only
+from ncclscope.analysis.groups import Group
 from ncclscope.analysis.kernel_exposure import KernelExposure, kernel_exposure
 from ncclscope.analysis.selection import communicator_rows, parse_by
 from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
-from ncclscope.analysis.time_selection import model_between
+from ncclscope.analysis.waiting.kept_account import kept_waiting_account
+from ncclscope.arrays.freed_memory import keep_freed_memory
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.cli.selection_options import selection_of
 from ncclscope.cli.terminal import output_width, uses_colour
-from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.errors import IncompleteError, UsageError
 from ncclscope.humanize import printable
-from ncclscope.ingest.kernel_files import read_kernels, traces_of
-from ncclscope.ingest.nccl_log_topology import topology_of
+from ncclscope.ingest.capture_topology import topology_of
 from ncclscope.model.model import Model
+from ncclscope.model.topology import Topology
 from ncclscope.output_files import check_file, is_stdout, size_written, write_text
-from ncclscope.report.html import as_html
 from ncclscope.report.json_csv import as_csv, as_json
-from ncclscope.report.page_details import PageDetails, page_details
 from ncclscope.report.terminal import Style, terminal_lines
-from ncclscope.snapshot.process import unfinished_snapshots
+
+if TYPE_CHECKING:
+    from ncclscope.report.page_details import PageDetails
 
 _WIDEST = 160
 
@@ -38,19 +40,22 @@ def _summary(model: Model, arguments: argparse.Namespace, by: tuple[str, ...]) -
             if getattr(arguments, option) is not None:
                 if model.completeness.paused_processes:  # some operations are on record
                     return summary_from_operations.summarize(
-                        model, selection_of(model, arguments), by
+                        model, selection_of(model, arguments), by, kept_waiting_account
                     )
                 message = f"cannot report --{option} of {model.path}: it has totals only"
                 raise UsageError(message, "Record with --mode trace to be able to")
         communicators = communicator_rows(model, arguments.comm) if arguments.comm else None
         return summary_from_counters.summarize(model, communicators, arguments.op, by)
-    return summary_from_operations.summarize(model, selection_of(model, arguments), by)
+    selection = selection_of(model, arguments)
+    return summary_from_operations.summarize(model, selection, by, kept_waiting_account)
 
 
 def _exposure(model: Model, files: list[str]) -> KernelExposure | None:
     """From the capture's own traces of kernels, and from files of other profilers."""
     if not files and not model.training.kernel_files:
         return None
+    from ncclscope.ingest.kernel_files import read_kernels, traces_of  # most reports need none
+
     traces = traces_of(model)
     for name in files:
         own = read_kernels(Path(name))
@@ -65,8 +70,27 @@ def _exposure(model: Model, files: list[str]) -> KernelExposure | None:
     return exposure
 
 
-def _details(model: Model, arguments: argparse.Namespace) -> PageDetails | None:
+def _page(
+    model: Model,
+    summary: Summary,
+    groups: tuple[Group, ...],
+    topology: Topology,
+    arguments: argparse.Namespace,
+) -> str:
+    """The report as a page."""
+    # Most reports go to a terminal.
+    from ncclscope.report.html import as_html
+
+    return as_html(summary, groups, topology, _details(model, arguments))
+
+
+def _details(model: Model, arguments: argparse.Namespace) -> "PageDetails | None":
     """Findings and pictures of the selected operations; None where there are totals only."""
+    from ncclscope.analysis.time_selection import model_between
+    from ncclscope.diagnose.diagnosis import diagnose
+    from ncclscope.report.page_details import page_details
+    from ncclscope.snapshot.process import unfinished_snapshots
+
     if has_counters_only(model) and not len(model.tables["operations"]["event"]):
         return None
     selection = selection_of(model, arguments)
@@ -95,6 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.html:
         check_file(Path(arguments.html))
     model = open_model_with_progress(resolve_capture(arguments.capture), arguments.on)
+    keep_freed_memory()
     summary = replace(_summary(model, arguments, by), exposure=_exposure(model, arguments.kernels))
     groups = sorted_groups(summary.groups, arguments.sort)
     topology = topology_of(model.path)
@@ -104,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(as_csv(summary, groups), end="")
     elif arguments.html:
         path = Path(arguments.html)
-        write_text(path, as_html(summary, groups, topology, _details(model, arguments)))
+        write_text(path, _page(model, summary, groups, topology, arguments))
         about = sys.stderr if is_stdout(path) else sys.stdout
         print(summary.completeness.line(), file=about)
         if size_written(path) is not None:

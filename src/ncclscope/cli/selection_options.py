@@ -3,14 +3,16 @@
 import argparse
 from datetime import datetime
 
-import numpy as np
-
 from ncclscope.analysis.measures import extent
-from ncclscope.analysis.selection import Selection, communicator_rows, function_names
+from ncclscope.analysis.selection import (
+    Selection,
+    check_ranks,
+    communicator_rows,
+    function_names,
+)
 from ncclscope.cli.rank_arguments import ranks_of_options
 from ncclscope.cli.time_arguments import is_length, parse_moment
 from ncclscope.errors import UsageError
-from ncclscope.humanize import ranks_in_words
 from ncclscope.model.model import Model
 
 
@@ -38,19 +40,9 @@ def check_operations_for_time(model: Model, arguments: argparse.Namespace) -> No
 
 
 def existing_ranks(model: Model, options: list[str] | None) -> tuple[int, ...] | None:
-    """The ranks of --rank. Raises if the capture has none of them: an empty answer looks like an
-    idle job.
-    """
+    """The ranks of --rank. Raises if the capture has none of them."""
     ranks = ranks_of_options(options)
-    if ranks is None:
-        return None
-    present = np.unique(model.tables["operations"]["global_rank"]).tolist()
-    present += [process.global_rank for process in model.processes]
-    existing = tuple(sorted({rank for rank in present if rank >= 0}))
-    if not set(ranks) & set(existing):
-        message = f"cannot select {ranks_in_words(ranks)}: no such process in {model.path}"
-        raise UsageError(message, f"There are {ranks_in_words(existing)}" if existing else "")
-    return ranks
+    return None if ranks is None else check_ranks(model, ranks)
 
 
 def _window(model: Model, arguments: argparse.Namespace) -> tuple[int | None, int | None]:

@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ncclscope.capture.housekeeping import is_running, process_folders
 from ncclscope.capture.liveness import DEAD, ENDED
@@ -22,10 +23,11 @@ from ncclscope.diagnose.hang.judge import judge
 from ncclscope.diagnose.hang.verdict import Status
 from ncclscope.errors import UsageError
 from ncclscope.humanize import printable
-from ncclscope.report.stacks import stack_lines, stacks_json
 from ncclscope.report.status import as_json, lines, other_lines
 from ncclscope.snapshot.process import read_snapshots
-from ncclscope.snapshot.stacks import ProcessStacks, read_stacks
+
+if TYPE_CHECKING:
+    from ncclscope.snapshot.stacks import ProcessStacks
 
 _WATCH_S = 2.0  # default of --watch
 _HUNG_EXIT = 4
@@ -37,8 +39,10 @@ def _status(capture: Path) -> Status:
     return judge(*read_snapshots(process_folders(capture)))
 
 
-def _stacks(capture: Path) -> list[ProcessStacks]:
+def _stacks(capture: Path) -> "list[ProcessStacks]":
     """Stacks of all processes that have not ended."""
+    from ncclscope.snapshot.stacks import read_stacks  # with --stacks alone
+
     processes = read_snapshots(process_folders(capture)).processes
     return read_stacks([process for process in processes if process.life not in (ENDED, DEAD)])
 
@@ -55,6 +59,8 @@ def _show(status: Status, capture: Path, others: Others, arguments: argparse.Nam
         indent = None if arguments.watch is not None else 2
         answer = as_json(status, str(capture), others)
         if arguments.stacks:
+            from ncclscope.report.stacks import stacks_json
+
             answer["stacks"] = stacks_json(_stacks(capture))
         print(json.dumps(answer, indent=indent), flush=True)
         return
@@ -66,6 +72,8 @@ def _show(status: Status, capture: Path, others: Others, arguments: argparse.Nam
         first, *rest = fit(line)
         print(paint(first), *rest, sep="\n", flush=True)
     if arguments.stacks:
+        from ncclscope.report.stacks import stack_lines
+
         for line in stack_lines(_stacks(capture)):
             print(line, flush=True)
     for line in other_lines({_short_path(Path(path)): other for path, other in others.items()}):

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import stat
 import sys
 from typing import TextIO
@@ -21,18 +20,32 @@ _COLOURS = {
 _FIRST_WORD = re.compile(r"( *(?:\d+\. )?)(\w+)(?=[ ·:]|$)")
 
 
+def columns_of(stream: TextIO) -> int:
+    """Columns of the terminal that a stream is, COLUMNS if that is set; 0 if the stream is none."""
+    if not stream.isatty():
+        return 0
+    try:
+        return _wanted_columns() or os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):  # closed, or no terminal after all
+        return 0
+
+
+def _wanted_columns() -> int:
+    """The variable COLUMNS; 0 if it is not set, or is no number."""
+    text = os.environ.get("COLUMNS", "")
+    return int(text) if text.isdecimal() else 0
+
+
 def output_width(widest: int) -> int:
     """Columns to use, from 80 to `widest`: the terminal's; `widest` if the output is a file.
 
     The variable COLUMNS sets them in any case. What goes through a pipe into `grep` or `less` is
     mostly read on the terminal that stderr is, so that one's width counts.
     """
-    columns = widest
-    if "COLUMNS" in os.environ or sys.stdout.isatty():
-        columns = shutil.get_terminal_size((widest, 24)).columns
-    elif _is_pipe(sys.stdout) and sys.stderr.isatty():
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns or widest
-    return min(max(columns, _NARROWEST), widest)
+    columns = _wanted_columns() or columns_of(sys.stdout)
+    if not columns and _is_pipe(sys.stdout):
+        columns = columns_of(sys.stderr)
+    return min(max(columns or widest, _NARROWEST), widest)
 
 
 def _is_pipe(stream: TextIO) -> bool:

@@ -4,11 +4,13 @@ import argparse
 import json
 import re
 
+from ncclscope.analysis.link_changes import with_links_as_peers
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import communicator_rows
 from ncclscope.analysis.time_selection import model_between
 from ncclscope.analysis.waiting.origins import Waiting, waiting_of
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
+from ncclscope.arrays.freed_memory import keep_freed_memory
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.messages import print_message
 from ncclscope.cli.progress import open_model_with_progress
@@ -26,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints what the run and its steps would take."""
     path = resolve_capture(arguments.capture)
     whole = open_model_with_progress(path)
+    keep_freed_memory()
     check_operations_for_time(whole, arguments)
     model = model_between(whole, time_selection_of(whole, arguments))
     waiting = waiting_of(Run(model))
@@ -42,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
             "those that were timed",
         )
     change = _change(arguments, waiting)
-    prediction = what_if.predict(change)
+    prediction = what_if.predict(with_links_as_peers(change, waiting))
     if arguments.json:
         print(json.dumps(as_json(prediction), indent=2, allow_nan=False))
         return 0

@@ -20,6 +20,7 @@ from ncclscope.model.model import Model, Progress
 from ncclscope.model.process.inferred_collectives import has_parts
 from ncclscope.model.schema import NONE, Columns
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_factor
+from ncclscope.nccl.functions import INSPECTOR_ONE_RANK
 from ncclscope.output_files import check_directory, holds_only, writing_directory
 
 VERSION = "v4.0"
@@ -40,7 +41,6 @@ TIMING_SOURCES = {
     "enqueue": "collective_cpu",
 }
 # Inspector gives the bytes of one rank for these, nccl-tests those of all ranks.
-_PER_RANK = ("AllGather", "ReduceScatter")
 _COLUMNS = (
     "communicator", "rank", "form", "function", "size_bytes", "peer", "duration_ns", "end_ns",
     "enqueue_ns", "source", "sequence", "call_order",
@@ -197,7 +197,9 @@ class _Lines:
         else:
             perf["coll_sn"] = op["sequence"] if op["sequence"] >= 0 else op["call_order"]
         return perf | {
-            f"{prefix}_msg_size_bytes": size // max(ranks, 1) if function in _PER_RANK else size,
+            f"{prefix}_msg_size_bytes": size // max(ranks, 1)
+            if function in INSPECTOR_ONE_RANK
+            else size,
             f"{prefix}_exec_time_us": round(op["duration_ns"] / 1000),
             f"{prefix}_timing_source": TIMING_SOURCES.get(
                 words["source"][op["source"]], "collective_cpu"

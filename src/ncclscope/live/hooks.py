@@ -192,9 +192,15 @@ def command_of(kind: str, text: str) -> Command:
     """The command of --on-hang or --on-straggler, checked. Its words are split as a shell would."""
     try:
         words = shlex.split(text)
+        unquoted = shlex.shlex(text, punctuation_chars=True)  # what is quoted keeps its quotes
+        operators = [word for word in unquoted if set(word) <= set("();<>|&")]
     except ValueError as error:
         message = f"cannot understand --on-{kind} {text}: {error}"
         raise UsageError(message, "Quote it as in a shell") from None
+    if operators:
+        why = f"no shell reads it, so {operators[0]} means nothing"
+        message = f"cannot run --on-{kind} {text}: {why}"
+        raise UsageError(message, f"Write a script, or sh -c {shlex.quote(text)}")
     if not words or shutil.which(words[0]) is None:
         message = f"cannot run --on-{kind} {text}: no such program"
         raise UsageError(message, "Name an executable file; a pipeline needs a script of its own")

@@ -8,24 +8,28 @@ from pathlib import Path
 from ncclscope.analysis import summary_from_counters, summary_from_operations
 from ncclscope.analysis.baseline import read_baseline
 from ncclscope.analysis.counted_completeness import has_counters_only
+from ncclscope.analysis.link_changes import with_links_as_peers
 from ncclscope.analysis.measures import extent
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import (
     Selection,
+    check_ranks,
     communicator_rows,
     function_names,
     parse_by,
 )
 from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
 from ncclscope.analysis.time_selection import model_between
+from ncclscope.analysis.waiting.kept_account import kept_waiting_account
 from ncclscope.analysis.waiting.origins import waiting_of
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.capture.housekeeping import process_folders
 from ncclscope.capture.reader import is_dataset
 from ncclscope.diagnose import comparison, diagnosis
+from ncclscope.diagnose.comparison_kinds import of_kinds
 from ncclscope.diagnose.hang.judge import judge
 from ncclscope.errors import NcclscopeError, UsageError
-from ncclscope.ingest.nccl_log_topology import topology_of
+from ncclscope.ingest.capture_topology import topology_of
 from ncclscope.model.model import Model
 from ncclscope.notebook.answers import Findings, JobComparison, JobStatus, Report, WhatIfAnswer
 from ncclscope.report import comparison as comparison_text
@@ -78,10 +82,10 @@ def _summary(
     selection = Selection(
         communicators,
         function_names(model.words["function"], functions) if functions else None,
-        None if rank is None else _numbers(rank),
+        None if rank is None else check_ranks(model, _numbers(rank)),
         *(_moment_ns(model, moment) for moment in window),
     )
-    return summary_from_operations.summarize(model, selection, by)
+    return summary_from_operations.summarize(model, selection, by, kept_waiting_account)
 
 
 def report(
@@ -117,16 +121,24 @@ def _part(model: Model, window: tuple[Moment, Moment]) -> Model:
 def diagnose(
     model: Model,
     baseline: "str | os.PathLike[str] | None",
+    comm: Names = None,
+    rank: int | Sequence[int] | None = None,
     window: tuple[Moment, Moment] = (None, None),
 ) -> Findings:
-    """All findings about a capture, or about a part of its time."""
+    """All findings about a capture or a part of its time, or those that name ranks or
+    communicators.
+    """
     expected = None if baseline is None else read_baseline(Path(baseline))
     # Snapshots show the last moment, which is not in a time that ends before it.
     snapshots = unfinished_snapshots(model) if window[1] is None else None
     model = _part(model, window)
-    found = diagnosis.diagnose(model, snapshots, expected)
+    everything = diagnosis.diagnose(model, snapshots, expected)
+    ranks = None if rank is None else _numbers(rank)
+    found = diagnosis.about(model, everything, ranks, _listed(comm))
+    chosen = ranks is not None or comm is not None
+    left_out = len(everything.findings) - len(found.findings) if chosen else None
     return Findings(
-        diagnosis_text.as_json(model, found),
+        diagnosis_text.as_json(model, found, left_out),
         list(diagnosis_text.lines(model, found, _WIDTH)),
         found,
     )
@@ -144,13 +156,19 @@ def status(capture: Path) -> JobStatus:
 
 
 def compare(
-    a: list[Model], b: list[Model], window: tuple[Moment, Moment] = (None, None)
+    a: list[Model],
+    b: list[Model],
+    comm: Names = None,
+    op: Names = None,
+    window: tuple[Moment, Moment] = (None, None),
 ) -> JobComparison:
-    """Runs of one job against runs of another, or the same part of each."""
+    """Runs of one job against runs of another, or the same part of each; with all kinds of calls,
+    or those of communicators and operations.
+    """
     if not a or not b:
         raise UsageError("cannot compare: one side has no run", "Give a capture on both sides")
     a, b = ([_part(model, window) for model in side] for side in (a, b))
-    compared = comparison.compare(a, b)
+    compared = of_kinds(comparison.compare(a, b, kept_waiting_account), _listed(comm), _listed(op))
     names_a, names_b = ([str(model.path) for model in side] for side in (a, b))
     return JobComparison(
         comparison_text.as_json(compared, names_a, names_b),
@@ -200,6 +218,6 @@ def whatif(
             f"cannot replay {model.path}: {replay.why_not}",
             "Record all of them with --gpu-timing kernel",
         )
-    prediction = replay.predict(change)
+    prediction = replay.predict(with_links_as_peers(change, waiting))
     lines = list(what_if.lines(model, waiting, change, prediction, _WIDTH))
     return WhatIfAnswer(what_if.as_json(prediction), lines, prediction)

@@ -13,9 +13,10 @@ from ncclscope.model.model import Model
 _INDENT = "  "
 
 
-def _paragraph(text: str, width: int, indent: str) -> Iterator[str]:
-    lines = wrapped(printable(text), width - len(indent))
-    yield from (indent + line for line in lines)
+def _paragraph(text: str, width: int, hang: str = "") -> Iterator[str]:
+    """Indented lines; all but the first stand below the text behind a mark as wide as `hang`."""
+    lines = wrapped(printable(text), width - len(_INDENT), hang)
+    yield from (_INDENT + line for line in lines)
 
 
 def _finding_lines(finding: Finding, number: int, width: int, program: str) -> Iterator[str]:
@@ -23,13 +24,13 @@ def _finding_lines(finding: Finding, number: int, width: int, program: str) -> I
     head = f"{number}. {finding.severity} · {finding.family}"
     head += f" ({finding.kind})" if finding.kind else ""
     yield f"{head} · confidence {100 * finding.confidence:.0f} %"
-    yield from _paragraph(finding.sentence, width, _INDENT)
+    yield from _paragraph(finding.sentence, width)
     for evidence in finding.evidence:
-        yield from _paragraph(f"- {evidence.text}", width, _INDENT)
+        yield from _paragraph(f"- {evidence.text}", width, hang="  ")
         if evidence.command:
             words = evidence.command.removeprefix("ncclscope")
             yield f"{_INDENT}  $ {printable(program + words)}"  # in one line, to be copied
-    yield from _paragraph(f"→ {finding.advice}", width, _INDENT)
+    yield from _paragraph(f"→ {finding.advice}", width, hang="  ")
 
 
 def lines(
@@ -40,6 +41,8 @@ def lines(
     yield from wrapped(printable(completeness.line()), width)
     for note in completeness.notes[:8]:
         yield from wrapped(f"! {printable(note)}", width, _INDENT)
+    for limit in diagnosis.limits:
+        yield from wrapped(f"! {limit}; --since and --until choose a part", width, _INDENT)
     serious = [finding for finding in diagnosis.findings if finding.severity != "info"]
     if not serious and not model.completeness.calls and not model.completeness.operations:
         totals = any(row.mode == "profile" for row in model.processes)
@@ -81,12 +84,16 @@ def finding_json(finding: Finding) -> dict[str, Any]:
     }
 
 
-def as_json(model: Model, diagnosis: Diagnosis) -> dict[str, Any]:
-    """The whole answer."""
-    return {
+def as_json(model: Model, diagnosis: Diagnosis, left_out: int | None = None) -> dict[str, Any]:
+    """The whole answer. `left_out`: findings about others, where ranks or communicators were
+    chosen.
+    """
+    answer = {
         "version": VERSION,
         "capture": str(model.path),
         "completeness": completeness_with_counts(model).as_json(),
         "missing": diagnosis.missing or None,
+        "limits": list(diagnosis.limits),
         "findings": [finding_json(finding) for finding in diagnosis.findings],
     }
+    return answer if left_out is None else answer | {"left_out": left_out}

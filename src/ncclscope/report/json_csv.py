@@ -8,8 +8,7 @@ from typing import Any
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.measures import Durations
 from ncclscope.analysis.ranks import RankRow, TrafficRow
-from ncclscope.analysis.sampled_groups import GroupSample
-from ncclscope.analysis.sampling import Estimate
+from ncclscope.analysis.sampling import Estimate, GroupSample
 from ncclscope.analysis.selection import DEFAULT_BY
 from ncclscope.analysis.summary import CommunicatorRow, Summary
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount

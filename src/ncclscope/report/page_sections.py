@@ -8,7 +8,7 @@ from ncclscope.humanize import duration, percent, plural, printable
 from ncclscope.report.page_details import PageDetails, Picture, pictures
 
 _MOST_FINDINGS = 50
-_KINDS = (("moving data", "c0"), ("waiting for other ranks", "c1"), ("no NCCL kernel runs", ""))
+_KINDS = (("moving data", "c0"), ("waiting for other ranks", "c1"), ("no NCCL kernel runs", "rest"))
 # Places of pictures: what the script draws there, and how to read it.
 _PICTURES = (
     ("slices", "ranks over time",
@@ -102,9 +102,7 @@ def _time_by_rank(summary: Summary, details: PageDetails) -> str:
     ]
     head = "".join(f"<th>{title}</th>" for title in ("rank", "host", "time"))
     head += "".join(f'<th class="right">{title}</th>' for title, _ in _KINDS)
-    legend = "".join(
-        f'<span><i class="{colour}"></i>{title}</span>' for title, colour in _KINDS if colour
-    )
+    legend = "".join(f'<span><i class="{colour}"></i>{title}</span>' for title, colour in _KINDS)
     step = summary.steps
     of = "of the time shown" if step is None else f"of a step of {duration(step.median_ns)}"
     return section(
@@ -121,7 +119,6 @@ def _time_row(rank: str, host: str, moving: float, waiting: float) -> str:
     parts = "".join(
         f'<i class="{colour}" style="width:{100 * share:.1f}%"></i>'
         for share, (_, colour) in zip(shares, _KINDS, strict=True)
-        if colour
     )
     number = f' data-n="{rank}"' if rank.isdigit() else ""
     cells = f"<td{number}>{rank}</td><td>{html_text(host)}</td>"

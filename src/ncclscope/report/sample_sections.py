@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from ncclscope.analysis.groups import Group
-from ncclscope.analysis.sampled_groups import GroupSample
-from ncclscope.analysis.sampling import Estimate
+from ncclscope.analysis.sampling import Estimate, GroupSample
 from ncclscope.analysis.summary import Summary
 from ncclscope.humanize import NOTHING, duration, percent, plural
 from ncclscope.report.tables import Cell, Column, Table

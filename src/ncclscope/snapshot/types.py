@@ -17,7 +17,6 @@ SEND_STATES, RECV_STATES = (
     for states in (SEND_STEP_STATES, RECV_STEP_STATES)
 )
 _DTYPES, _KINDS = dtypes.OURS.dtypes, layout.KINDS
-_STATE_BITS = (layout.STATE_FIRST, layout.STATE_SECOND, layout.STATE_THIRD)
 
 NsBefore = Callable[[int], int]  # a counter value -> how many ns it lies before the snapshot
 
@@ -105,7 +104,7 @@ def step_state(slot: Any) -> tuple[str, int]:
     """The last state that an open step has reached, and its ticks since the start."""
     bits = int(slot["states"])
     names = RECV_STATES if bits & layout.STATE_RECV else SEND_STATES
-    reached = [which for which, bit in enumerate(_STATE_BITS) if bits & bit]
+    reached = [which for which, bit in enumerate(layout.STATE_BITS) if bits & bit]
     if not reached:
         return "", 0
     latest = max(reached, key=lambda which: int(slot["dt"][which]))

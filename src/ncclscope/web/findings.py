@@ -7,12 +7,12 @@ import numpy as np
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.finding import Finding
 from ncclscope.model.model import Model
-from ncclscope.model.schema import NONE, STATES
+from ncclscope.model.schema import IN_FLIGHT, NEVER_LAUNCHED, NONE
 from ncclscope.snapshot.process import unfinished_snapshots
 from ncclscope.web.lookup import Lookup
 from ncclscope.web.queries import operation_json
 
-_STUCK = [STATES.index(name) for name in ("in flight", "never launched")]
+_STUCK = (IN_FLIGHT, NEVER_LAUNCHED)
 
 
 def findings(lookup: Lookup, model: Model) -> list[dict[str, Any]]:

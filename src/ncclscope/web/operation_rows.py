@@ -10,7 +10,7 @@ from ncclscope.analysis.measures import began_ns
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.detail_tables import details_of_process
 from ncclscope.model.model import Model
-from ncclscope.model.schema import NONE, SOURCES, STATES
+from ncclscope.model.schema import IN_FLIGHT, NEVER_LAUNCHED, NONE, SOURCES
 from ncclscope.web import palette
 from ncclscope.web.bars import (
     INFERRED,
@@ -30,8 +30,6 @@ from ncclscope.web.kinds import CHANNEL, OPERATION, PART
 
 # A call that was recorded into a CUDA graph: its replays are what is counted and found.
 CAPTURED_STATE = "captured"
-_IN_FLIGHT = STATES.index("in flight")
-_NEVER_LAUNCHED = STATES.index("never launched")
 _LOWER_BOUNDS = [SOURCES.index(name) for name in ("gpu-early", "gpu-partial")]
 _REPAIRED = SOURCES.index("gpu-repaired")
 _HOST_TIMED = [SOURCES.index(name) for name in ("proxy", "host", "enqueue", "none")]
@@ -71,7 +69,7 @@ def drawn_times(operations: dict[str, Any], rows: Any, last_ns: int) -> tuple[In
     start = began_ns(operations, rows)
     timed = np.asarray(operations["duration_ns"][rows]) != NONE
     state = np.asarray(operations["state"][rows])
-    running = ~timed & np.isin(state, (_IN_FLIGHT, _NEVER_LAUNCHED))
+    running = ~timed & np.isin(state, (IN_FLIGHT, NEVER_LAUNCHED))
     end = np.where(timed, np.asarray(operations["end_ns"][rows]), start)
     for first, last in (("call_ns", "call_end_ns"), ("launch_ns", "launch_end_ns")):
         host_end = np.asarray(operations[last][rows])

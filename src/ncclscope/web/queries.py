@@ -6,7 +6,7 @@ import numpy as np
 
 from ncclscope.analysis.measures import began_ns
 from ncclscope.model.model import Model
-from ncclscope.model.schema import NONE, STATES
+from ncclscope.model.schema import COLLECTIVE, IN_FLIGHT, NONE
 from ncclscope.web.bar_details import Json, position
 from ncclscope.web.kinds import OPERATION, PART, PREVIEW
 from ncclscope.web.lookup import Lookup
@@ -16,7 +16,6 @@ from ncclscope.web.tiles import runs_of
 MOST_MATCHES = 500  # operations of a search that are listed and marked
 _MOST_IN_FLIGHT = 50
 _MOST_HIGHLIGHTS = 10
-_IN_FLIGHT = STATES.index("in flight")
 
 
 def operation_json(lookup: Lookup, model: Model, row: int) -> Json | None:
@@ -57,7 +56,7 @@ def highlights(lookup: Lookup) -> Json:
     slowest = [
         operation_json(lookup, model, row) for row in _largest(np.where(is_whole, duration, NONE))
     ]
-    in_flight = np.flatnonzero(np.asarray(operations["state"]) == _IN_FLIGHT)
+    in_flight = np.flatnonzero(np.asarray(operations["state"]) == IN_FLIGHT)
     return {
         "slowest": [operation for operation in slowest if operation],
         "skewed": _skewed(lookup, model),
@@ -66,10 +65,13 @@ def highlights(lookup: Lookup) -> Json:
 
 
 def _skewed(lookup: Lookup, model: Model) -> list[Json]:
-    """The last operation to arrive of each of the instances with the largest skew."""
+    """The last operation to arrive of each of the collectives with the largest skew. Sends are left
+    out: a receiver that waits while its peer computes is how pipelines work.
+    """
     operations, instances = model.tables["operations"], model.tables["instances"]
     skew = np.asarray(instances["skew_ns"])
     is_certain = skew > np.asarray(instances["error_ns"])
+    is_certain &= np.asarray(instances["form"]) == COLLECTIVE
     listed = []
     for number in _largest(np.where(is_certain, skew, NONE)):
         last_rank = int(instances["last_communicator_rank"][number])

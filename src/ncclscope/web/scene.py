@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ncclscope.arrays.types import Ints
-from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.model import Model
+from ncclscope.model.node_clock import NodeClock
 from ncclscope.model.schema import NONE
 from ncclscope.web.bars import Bars
 from ncclscope.web.callback_rows import LaneKey
@@ -273,7 +273,7 @@ class SceneBuilder:
 
     def add_path(self, bars: Bars) -> None:
         """Adds the critical path: a lane above all hosts."""
-        lane = self.root.child("path", "path", PATH, "what the run is as long as")
+        lane = self.root.child("path", "path", PATH, "what set the run's length")
         self.root.children = {"path": self.root.children.pop("path"), **self.root.children}
         self._add_row(lane, PATH, NONE, bars, None)
 

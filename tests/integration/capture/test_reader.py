@@ -11,7 +11,7 @@ import pytest
 from ncclscope.capture import arena, dtypes, header, layout, metadata
 from ncclscope.capture import process as process_module
 from ncclscope.capture.arena import Chunk
-from ncclscope.capture.call_counts import RECORD, merge_call_counts
+from ncclscope.capture.call_counts import RECORD, merge_call_counts, read_call_counts
 from ncclscope.capture.contents import contents_of_capture
 from ncclscope.capture.dump_events import events_of
 from ncclscope.capture.process import Process, _join_arena, open_process
@@ -111,6 +111,25 @@ def places_in(path: Path, every: int) -> list[int]:
     data = path.read_bytes()
     body = header.parse_header(data, path).header_bytes
     return [*range(0, body, every), *range(body, len(data))]
+
+
+def test_records_of_call_counts_without_a_kind_do_not_count(folder: Path) -> None:
+    path = folder / "tally"
+    whole, before = path.read_bytes(), read_call_counts(path)
+    place = header.parse_header(whole, path).header_bytes + RECORD["tally"].fields["kind"][1]
+    path.write_bytes(whole[:place] + b"\0" + whole[place + 1 :])
+    assert len(read_call_counts(path)) == len(before) - 1
+    path.write_bytes(whole)
+
+
+def test_a_header_that_ends_within_a_slot_is_refused(folder: Path) -> None:
+    path = folder / "meta"
+    whole = path.read_bytes()
+    values = dict(zip(header.PLACES, header.STRUCT.unpack_from(whole), strict=True))
+    values["header_bytes"] += 1
+    data = header.STRUCT.pack(*values.values()) + whole[header.STRUCT.size :]
+    with pytest.raises(FormatError, match="meta"):
+        header.parse_header(data, path)
 
 
 # All files begin with the same header, most of which is the schema, and one function reads it: that
@@ -238,6 +257,24 @@ def test_a_slot_that_changes_while_it_is_read_hides_nothing(
     monkeypatch.setattr(arena, "_slots_at", changing)
     assert [len(chunk.slots) for chunk in arena.read_arena(folder / "arena").chunks] == whole
     assert seen
+
+
+def test_what_a_chunk_held_before_it_was_used_again_is_no_slot_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a slot is whole and has a kind; only its number says that it is of another time."""
+    folder = killed_process(tmp_path)
+    whole = [len(chunk.slots) for chunk in arena.read_arena(folder / "arena").chunks]
+    slots_at = arena._slots_at
+
+    def with_an_older_slot(fd: int, offset: int, size: int) -> object:
+        slots = slots_at(fd, offset, size).copy()
+        slots["check"][2] += 1
+        return slots
+
+    monkeypatch.setattr(arena, "_slots_at", with_an_older_slot)
+    found = [len(chunk.slots) for chunk in arena.read_arena(folder / "arena").chunks]
+    assert found == [min(length, 1) for length in whole]
 
 
 def test_a_torn_tail_costs_the_torn_slot(folder: Path) -> None:

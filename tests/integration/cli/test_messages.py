@@ -35,6 +35,9 @@ def test_files_that_are_something_else_say_how_to_go_on(capture: Path, tmp_path:
     (tmp_path / "dumps").mkdir()
     (tmp_path / "dumps" / "nccl_trace_rank_0").write_bytes(b"x")
     assert "ncclscope import" in errors_of("report", tmp_path / "dumps")
+    said = errors_of("report", capture.parent)
+    assert "it holds" in said
+    assert str(capture.parent / "") in said.partition("the newest is")[2]
     assert "ends in .tar.gz" in errors_of("pack", capture, "-o", tmp_path / "x.zip")
 
 

@@ -313,6 +313,9 @@ def test_secrets_are_not_recorded(tmp_path: Path) -> None:
 
 def test_files_are_private(tmp_path: Path) -> None:
     ncclscope("run", "-o", tmp_path / "c", "--", PLAYER, "load", "--collectives", "5")
+    ncclscope("decode", tmp_path / "c", umask=0o022)
+    ncclscope("report", tmp_path / "c", umask=0o022)
+    assert {"manifest.json", "decoded.json"} <= {path.name for path in (tmp_path / "c").rglob("*")}
     for path in [tmp_path / "c", *(tmp_path / "c").rglob("*")]:
         assert path.stat().st_mode & 0o077 == 0, path
 

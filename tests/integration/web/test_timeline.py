@@ -18,7 +18,7 @@ from ncclscope.capture.dump_events import EventReader
 from ncclscope.capture.housekeeping import process_folders
 from ncclscope.errors import NcclscopeError
 from ncclscope.http.server import RequestError
-from ncclscope.model.schema import NONE
+from ncclscope.model.schema import COLLECTIVE, NONE
 from ncclscope.web import perfetto_ui
 from ncclscope.web import session as timeline_module
 from ncclscope.web.single_file import page_data, thin_scene, write_html
@@ -234,6 +234,17 @@ def test_search_highlights_and_statistics(asked: TimelineClient) -> None:
     span = asked.ask("span", rows=",".join(map(str, asked.rows("operation"))), t0=0, t1=10**12)
     whole = int((asked.scene.model.tables["operations"]["part_of"] == NONE).sum())
     assert sum(group["operations"] for group in span["groups"]) == span["operations"] == whole
+
+
+@pytest.mark.parametrize("asked", ["four"], indirect=True)
+def test_sends_are_not_listed_by_skew(asked: TimelineClient) -> None:
+    """A receiver that waits for its peer is how pipelines work, and would fill the list."""
+    instances = asked.scene.model.tables["instances"]
+    of_sends = np.asarray(instances["form"]) != COLLECTIVE
+    assert (np.asarray(instances["skew_ns"])[of_sends] > 0).any()
+    listed = {one["function"] for one in asked.ask("highlights")["skewed"]}
+    assert listed
+    assert not listed & {"Send", "Recv"}
 
 
 @pytest.mark.parametrize("asked", ["straggler"], indirect=True)

@@ -23,6 +23,30 @@ def test_parsers_of_all_verbs_need_the_standard_library_only() -> None:
     assert printed.stdout == "[]\n", printed.stderr
 
 
+# What a verb must not import before it needs it: decoding where a saved model may be current,
+# pages and findings for a report on a terminal.
+_DECODING = ("ncclscope.model.decode_and_join", "ncclscope.model.process.decoded_process")
+_LATE_IMPORTS = {
+    "status": (*_DECODING, "duckdb", "multiprocessing", "ncclscope.model.align"),
+    "diagnose": (*_DECODING, "duckdb", "ncclscope.ingest.nccl_log"),
+    "report": (*_DECODING, "ncclscope.diagnose", "ncclscope.report.html", "ncclscope.ingest.files"),
+}
+
+
+def test_verbs_that_read_a_saved_model_import_what_they_use() -> None:
+    code = (
+        "import importlib, os, sys\n"
+        f"for verb, late in {_LATE_IMPORTS}.items():\n"
+        "    if os.fork() == 0:\n"
+        "        importlib.import_module('ncclscope.cli.' + verb)\n"
+        "        print(verb, *set(late) & set(sys.modules), flush=True)\n"
+        "        os._exit(0)\n"
+        "    os.wait()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split("\n") == [*_LATE_IMPORTS, ""]
+
+
 def test_help_imports_no_module_that_takes_long() -> None:
     """dataclasses alone take 15 ms, with what they import."""
     code = (

@@ -182,7 +182,12 @@ def test_readings_do_not_wait_for_a_hook_that_hangs(
 
 # ---- options ----
 def test_options_are_checked_before_anything_runs(tmp_path: Path) -> None:
-    assert command_of(HANG, "echo 'a b' | cat").words == ("echo", "a b", "|", "cat")
+    assert command_of(HANG, "echo 'a b' '|' cat").words == ("echo", "a b", "|", "cat")
+    assert command_of(HANG, "sh -c 'cat > a; cat a | wc'").words[2] == "cat > a; cat a | wc"
+    for text in ("cat >> log", "cat | wc", "cat; ls", "cat & ls", "curl http://a/?b=1&c=2"):
+        with pytest.raises(UsageError, match="no shell reads it") as refused:
+            command_of(HANG, text)
+        assert "sh -c" in str(refused.value)
     assert hooks_of([], [], [], 30, 600) is None
     for text in ("", "no-such-program --x", "'"):
         with pytest.raises(UsageError):

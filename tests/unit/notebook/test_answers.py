@@ -46,6 +46,8 @@ def test_answers_are_what_the_verbs_print(capture: Capture, tmp_path: Path) -> N
         (["status"], capture.status()),
         (["whatif", "--without", "rank", "2"], capture.whatif(without_rank=2)),
         (["whatif", "--free", "dp", "--last", "400ms"], capture.whatif(free="dp", since=-0.4)),
+        (["diagnose", "--rank", "2"], capture.diagnose(rank=2)),
+        (["diagnose", "--rank", "0", "--comm", "tp*"], capture.diagnose(rank=[0], comm="tp*")),
         (["diagnose", "--since", "0.1", "--until", "0.5"], capture.diagnose(since=0.1, until=0.5)),
     ):
         printed = command(words[0], capture.path, *words[1:], "--json").stdout
@@ -58,6 +60,23 @@ def test_answers_are_what_the_verbs_print(capture: Capture, tmp_path: Path) -> N
     both = [capture.path, capture.path]
     printed = command("compare", *both, "--last", "200ms", "--json").stdout
     assert json.loads(printed) == dict(capture.compare(capture, since=-0.2)) != dict(compared)
+    printed = command("compare", *both, "--comm", "dp*", "--op", "allreduce", "--json").stdout
+    chosen = capture.compare(capture, comm="dp*", op="allreduce")
+    assert json.loads(printed) == dict(chosen) != dict(compared)
+
+
+def test_filters_that_match_nothing_are_refused_as_by_the_verbs(capture: Capture) -> None:
+    for ask in (capture.report, capture.diagnose):
+        with pytest.raises(UsageError, match=r"cannot select rank 99: no such process .* ranks 0"):
+            ask(rank=99)
+        with pytest.raises(UsageError, match="cannot select communicator nonsense"):
+            ask(comm="nonsense")
+    with pytest.raises(UsageError, match=r"cannot select operation nonsense: neither job"):
+        capture.compare(capture, op="nonsense")
+    about_two, others = capture.diagnose(rank=2), capture.diagnose(rank=0)
+    assert all(2 in finding.ranks for finding in about_two.findings)
+    assert len(about_two.findings) + about_two["left_out"] == len(capture.diagnose().findings)
+    assert "straggler" not in {finding.family for finding in others.findings}
 
 
 def test_answers_have_objects_and_frames(capture: Capture) -> None:
