@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from ncclscope.api import Capture, Runs
     from ncclscope.notebook.answers import JobComparison
-    from ncclscope.notebook.questions import Moment
+    from ncclscope.notebook.questions import Moment, Names
 
 __all__ = ["__version__", "compare", "open"]
 
@@ -33,11 +33,18 @@ def open(path: "str | os.PathLike[str] | None" = None) -> "Capture":
 
 
 def compare(
-    a: "Runs", b: "Runs", *, since: "Moment" = None, until: "Moment" = None
+    a: "Runs",
+    b: "Runs",
+    *,
+    comm: "Names" = None,
+    op: "Names" = None,
+    since: "Moment" = None,
+    until: "Moment" = None,
 ) -> "JobComparison":
     """Returns whether job B is slower or faster than job A, and what of it; each may be several
-    runs. `since` and `until` choose a time of each run.
+    runs. `comm` and `op` choose the kinds of calls that are listed, `since` and `until` a time of
+    each run.
     """
     from ncclscope.api import compare as compare_runs
 
-    return compare_runs(a, b, since=since, until=until)
+    return compare_runs(a, b, comm=comm, op=op, since=since, until=until)

@@ -14,7 +14,7 @@ from ncclscope.analysis.counted_completeness import completeness_with_counts
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.errors import UsageError
 from ncclscope.humanize import printable
-from ncclscope.ingest.nccl_log_topology import topology_of
+from ncclscope.ingest.capture_topology import topology_of
 from ncclscope.model.build import open_model
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
@@ -54,12 +54,21 @@ def open_capture(path: PathLike | None = None) -> "Capture":
     return Capture(resolve_capture(None if path is None else os.fspath(path)))
 
 
-def compare(a: "Runs", b: "Runs", *, since: Moment = None, until: Moment = None) -> JobComparison:
+def compare(
+    a: "Runs",
+    b: "Runs",
+    *,
+    comm: Names = None,
+    op: Names = None,
+    since: Moment = None,
+    until: Moment = None,
+) -> JobComparison:
     """Whether job B is slower or faster than job A, and what of it; each may be several runs.
-    `since` and `until` choose a time of each run, as in `Capture.report`.
+    `comm` and `op` choose the kinds of calls that are listed, `since` and `until` a time of each
+    run, as in `Capture.report`.
     """
     models_a, models_b = ([run.model for run in _runs(side)] for side in (a, b))
-    return questions.compare(models_a, models_b, (since, until))
+    return questions.compare(models_a, models_b, comm, op, (since, until))
 
 
 def _runs(side: "Runs") -> list["Capture"]:
@@ -239,12 +248,18 @@ class Capture:
         return questions.report(self.model, by, comm, op, rank, (since, until), sort)
 
     def diagnose(
-        self, baseline: PathLike | None = None, *, since: Moment = None, until: Moment = None
+        self,
+        baseline: PathLike | None = None,
+        *,
+        comm: Names = None,
+        rank: int | Sequence[int] | None = None,
+        since: Moment = None,
+        until: Moment = None,
     ) -> Findings:
-        """What `ncclscope diagnose` finds; `baseline` is a file with bandwidths to expect. `since`
-        and `until` choose a time, as in `report`.
+        """What `ncclscope diagnose` finds; `baseline` is a file with bandwidths to expect. `comm`
+        and `rank` choose findings that name them; `since` and `until` a time, as in `report`.
         """
-        return questions.diagnose(self.model, baseline, (since, until))
+        return questions.diagnose(self.model, baseline, comm, rank, (since, until))
 
     def status(self) -> JobStatus:
         """What `ncclscope status` says of the job at this moment, or at its last one."""
@@ -271,10 +286,16 @@ class Capture:
         )
 
     def compare(
-        self, other: "Runs", *, since: Moment = None, until: Moment = None
+        self,
+        other: "Runs",
+        *,
+        comm: Names = None,
+        op: Names = None,
+        since: Moment = None,
+        until: Moment = None,
     ) -> JobComparison:
         """Whether another job is slower or faster than this one, and what of it."""
-        return compare(self, other, since=since, until=until)
+        return compare(self, other, comm=comm, op=op, since=since, until=until)
 
     def table(self, name: str) -> Relation:
         """A table by its name."""

@@ -59,8 +59,11 @@ def open_binary(path: Path, *, follow: bool = False) -> BinaryIO:
 def read_bytes(path: Path, largest_bytes: int, *, follow: bool = False) -> bytes:
     """All bytes of a regular file of at most `largest_bytes`."""
     with open_binary(path, follow=follow) as file:
-        check_size(path, os.fstat(file.fileno()).st_size, largest_bytes)
-        data = file.read(largest_bytes + 1)
+        size = os.fstat(file.fileno()).st_size
+        check_size(path, size, largest_bytes)
+        # Files of /proc have no size. Room for `largest_bytes` is not asked for where it is not
+        # needed: the kernel would give and take it back each time.
+        data = file.read(size + 1 if size else largest_bytes + 1)
     check_size(path, len(data), largest_bytes)  # it may have grown
     return data
 

@@ -32,12 +32,8 @@ _SOURCES = {
     "<u8": _abi.FROM_U64, "<i8": _abi.FROM_U64,
 }  # fmt: skip
 _SINKS = {
-    "i1": _abi.TO_I8,
-    "i2": _abi.TO_I16,
-    "i4": _abi.TO_I32,
-    "i8": _abi.TO_I64,
-    "?": _abi.TO_I8,
-}
+    "i1": _abi.TO_I8, "i2": _abi.TO_I16, "i4": _abi.TO_I32, "i8": _abi.TO_I64, "?": _abi.TO_I8,
+}  # fmt: skip
 
 
 class TickConverter:

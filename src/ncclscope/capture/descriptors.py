@@ -25,8 +25,6 @@ from ncclscope.nccl.events import (
 
 Fields = dict[str, Any]
 
-_STATE_BITS = (layout.STATE_FIRST, layout.STATE_SECOND, layout.STATE_THIRD)
-
 
 def hexadecimal(value: Any) -> str:
     """Pointers and hashes as lower-case hex digits."""
@@ -335,7 +333,7 @@ def _step_states(slot: Any, early: bool) -> list[StateInPlace]:
             int(slot["t0"]) + int(slot["dt"][which]),
             {} if early else {"transSize": int(slot["size"][which])},
         )
-        for which, bit in enumerate(_STATE_BITS)
+        for which, bit in enumerate(layout.STATE_BITS)
         if bits & bit
     ]
 

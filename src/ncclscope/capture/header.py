@@ -1,6 +1,7 @@
 """The header of every capture file: magic, version, clock, schema and who wrote it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 
 from ncclscope import launchers
@@ -49,9 +50,23 @@ class Header:
     identity: dict[str, str]
 
 
-def _identity(raw: bytes) -> dict[str, str]:
+# Fields of the header as they are stored, and their places in the struct.
+_KEPT = [(name, at) for at, name in enumerate(PLACES) if name in {f.name for f in fields(Header)}]
+
+
+@lru_cache(maxsize=1024)  # a process's files have the same one, and many threads read at once
+def _identity_pieces(raw: bytes) -> tuple[tuple[str, str], ...]:
     pieces = raw.decode("utf-8", "replace").split("\0")
-    return dict(zip(pieces[0::2], pieces[1::2], strict=False))
+    return tuple(zip(pieces[0::2], pieces[1::2], strict=False))
+
+
+def _identity(raw: bytes) -> dict[str, str]:
+    return dict(_identity_pieces(raw))
+
+
+@lru_cache(maxsize=64)
+def _schema(raw: bytes) -> str:
+    return raw.decode("ascii", "replace")
 
 
 def number_in(identity: dict[str, str], *keys: str) -> int | None:
@@ -71,7 +86,8 @@ def parse_header(data: bytes | memoryview, path: Path) -> Header:
             f"cannot read {path}: {len(data)} bytes are too few for a capture file",
             "The file was cut off; the other processes' files can still be read without it",
         )
-    values = dict(zip(PLACES, STRUCT.unpack_from(data), strict=True))
+    unpacked = STRUCT.unpack_from(data)
+    values = dict(zip(PLACES, unpacked, strict=True))
     if values["magic"] != layout.MAGIC or values["endian"] != layout.ENDIAN:
         raise FormatError(
             f"cannot read {path}: it is not a capture file", "Give a directory that ncclscope wrote"
@@ -93,11 +109,10 @@ def parse_header(data: bytes | memoryview, path: Path) -> Header:
         raise FormatError(
             f"cannot read {path}: its header is damaged", "Restore the file or leave it out"
         )
-    kept = {name: value for name, value in values.items() if name in Header.__slots__}
     return Header(
-        **kept,
+        **{name: unpacked[place] for name, place in _KEPT},
         clock=_CLOCKS.get(values["clock_kind"], "unknown"),
-        schema=bytes(data[start : start + length]).decode("ascii", "replace"),
+        schema=_schema(bytes(data[start : start + length])),
         identity=_identity(bytes(data[id_start : id_start + id_length])),
     )
 

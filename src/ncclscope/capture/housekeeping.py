@@ -3,10 +3,11 @@
 Standard library only: housekeeping runs on login nodes and in epilogs.
 """
 
+import errno
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,20 +122,43 @@ def is_process_folder(folder: Path) -> bool:
     """Whether a process left files there that can be read: metadata, an arena, or a log, of which
     rotation may have taken the first segments. PermissionError where this user may not look.
     """
-    if not folder.is_dir():
+    try:
+        names = os.listdir(folder)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return False
+        raise
+    return any(_is_of_process(folder, name) for name in names)
+
+
+def _is_of_process(folder: Path, name: str) -> bool:
+    """Whether a process wrote this file. A link to nowhere is no metadata."""
+    is_log = name.startswith("log.")
+    if not is_log and name not in ("meta", "arena"):
         return False
-    names = ("meta", "arena", "log.000000")
-    return any((folder / name).exists() for name in names) or any(folder.glob("log.*"))
+    try:
+        os.stat(os.path.join(folder, name))
+    except FileNotFoundError:
+        return is_log
+    return True
 
 
 def process_folders(capture: Path) -> list[Path]:
     """Folders of processes right below a capture, by name; those of other users are left out."""
-    folders = []
-    for entry in sorted(capture.iterdir()):
+    return list(_process_folders(capture))
+
+
+def has_process_folders(capture: Path) -> bool:
+    """Whether there is any: of ten thousand, one is looked at."""
+    return any(True for _ in _process_folders(capture))
+
+
+def _process_folders(capture: Path) -> Iterator[Path]:
+    for name in sorted(os.listdir(capture)):
         # A capture has one owner, but this may be a directory of captures.
         with suppress(PermissionError):
-            folders += [entry] if is_process_folder(entry) else []
-    return folders
+            if is_process_folder(capture / name):
+                yield capture / name
 
 
 def processes_without_log(capture: Path) -> int:

@@ -11,24 +11,18 @@ from functools import cache
 from struct import Struct
 
 from ncclscope.capture._layout import *  # noqa: F403
-from ncclscope.capture._layout import HEAD, KINDS, SCHEMA, SLOT_BYTES
+from ncclscope.capture._layout import (
+    HEAD,
+    KINDS,
+    SCHEMA,
+    SLOT_BYTES,
+    STATE_FIRST,
+    STATE_SECOND,
+    STATE_THIRD,
+)
 from ncclscope.errors import FormatError
 
-# Fields in what 1.0 calls spare bytes, with the minor version that added each.
-ADDED_FIELDS = {
-    "LiveOp.peer": 1,
-    "Group.send_buff": 3,
-    "Group.recv_buff": 3,
-    "GroupApi.bits": 4,
-    "GroupApi.sample": 4,
-    "KernelLaunch.sample": 4,
-    "KernelLaunch.capture": 4,
-    "Tally.next_sampled": 4,
-    "Tally.next_sampled_sparse": 4,
-    "Tally.chosen_group": 4,
-    "Zoom.gpu_timing": 4,
-    "GraphReplays.at_least": 4,
-}
+STATE_BITS = (STATE_FIRST, STATE_SECOND, STATE_THIRD)  # of a head: states that have a time
 # Bytes and struct codes of the schema's types.
 TYPE_BYTES = {"u8": 1, "char": 1, "u16": 2, "u32": 4, "i32": 4, "u64": 8, "i64": 8}
 _CODES = {"u8": "B", "u16": "H", "u32": "I", "i32": "i", "u64": "Q", "i64": "q"}

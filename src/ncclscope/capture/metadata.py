@@ -260,10 +260,20 @@ def read_meta_file(path: Path, damage: Damage) -> tuple[Header, Slots]:
     return header, in_order(view_slots(data, header.header_bytes, damage), damage)
 
 
+def joined(before: Slots, more: Slots) -> Slots:
+    """Slots behind each other."""
+    if not len(before):
+        return more
+    return np.concatenate([before.view(_WHOLE), more.view(_WHOLE)]).view(dtypes.ANY_SLOT)
+
+
 def in_order(slots: Slots, damage: Damage) -> Slots:
     """Slots whose `check` counts up; the others are damage."""
     checks = slots["check"].astype(np.int64)
-    highest = np.maximum.accumulate(checks) if len(checks) else checks
+    steps = checks[1:] - checks[:-1]
+    if not len(steps) or (int(steps.min()) > 0 and int(steps.max()) < _LARGEST_STEP):
+        return slots
+    highest = np.maximum.accumulate(checks)
     rising = np.ones(len(slots), bool)
     rising[1:] = (checks[1:] > highest[:-1]) & (checks[1:] - highest[:-1] < _LARGEST_STEP)
     damage.bad_slots += int((~rising).sum())

@@ -2,6 +2,7 @@
 has megabytes of clock pairs, and hardly anything else.
 """
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,7 +51,9 @@ class MetadataTail:
                     self.header = checked_header(start, self.path)
                     self.read_bytes = self.header.header_bytes
                 file.seek(self.read_bytes)
-                data = file.read(_MOST_AT_ONCE)
+                # Not more than there is: room for all of it would be asked for and given back.
+                rest = max(os.fstat(file.fileno()).st_size - self.read_bytes, 0)
+                data = file.read(min(rest, _MOST_AT_ONCE))
         except (OSError, FormatError):
             return self.header is not None
         count = len(data) // layout.SLOT_BYTES
@@ -61,15 +64,15 @@ class MetadataTail:
 
     def _take(self, slots: Slots) -> None:
         assert self.header is not None
-        fresh = metadata.in_order(np.concatenate([self.last, slots]), Damage())[len(self.last) :]
+        fresh = metadata.in_order(metadata.joined(self.last, slots), Damage())[len(self.last) :]
         if len(fresh):
-            self.last = fresh[-1:]
+            self.last = fresh[-1:].copy()  # not a view, which would keep all of it
         counts = metadata.by_kind(fresh[fresh["kind"] == _COUNT])
         self.counters |= metadata.counters(counts, self.header, None)
         more = fresh[(fresh["kind"] != _COUNT) & (fresh["kind"] != _SYNC)]
         if not len(more):
             return
-        self.kept = np.concatenate([self.kept, more])
+        self.kept = metadata.joined(self.kept, more)
         meta = metadata.by_kind(self.kept)
         self.communicators = metadata.communicators(meta)
         self.strings = dict(metadata.texts(meta, layout.TEXT_STRING))

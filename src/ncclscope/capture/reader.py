@@ -6,10 +6,16 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
-from ncclscope.capture.housekeeping import heartbeat, is_process_folder, process_folders
+from ncclscope.capture.housekeeping import (
+    has_process_folders,
+    heartbeat,
+    is_process_folder,
+    process_folders,
+)
 from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.salvage import salvage, salvage_below, salvage_matching
 from ncclscope.errors import FormatError, UsageError
+from ncclscope.humanize import plural
 from ncclscope.regular_files import open_binary
 
 DATASET_FILE = "schema.json"
@@ -33,7 +39,7 @@ def is_dataset(path: Path) -> bool:
 
 def is_capture(path: Path) -> bool:
     """Whether any process left files below that directory, or it is a dataset."""
-    return path.is_dir() and (is_dataset(path) or bool(process_folders(path)))
+    return path.is_dir() and (is_dataset(path) or has_process_folders(path))
 
 
 def _last_written(capture: Path) -> float:
@@ -103,6 +109,9 @@ def _no_capture(path: Path) -> UsageError:
         if is_archive:
             message = f"cannot open {path}: it is an archive"
             return UsageError(message, f"Unpack it: tar xzf {path}, and open the directory in it")
+    elif path.is_dir() and (below := find_captures(path)):
+        message = f"cannot open {path}: it is no capture, it holds {plural(len(below), 'capture')}"
+        return UsageError(message, f"Name one of them; the newest is {below[-1]}")
     elif path.is_dir() and not any(map(Path.is_file, path.iterdir())):
         message = f"cannot open {path}: no process recorded anything there"
         hint = "No NCCL communicator was created, or its NCCL did not load the plugin"

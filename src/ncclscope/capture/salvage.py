@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from ncclscope.capture import layout
@@ -47,6 +48,7 @@ def arena_of(folder: Path, identity: dict[str, str]) -> Path | None:
     return path if identity.get("boot_id", boot_id()) == boot_id() else None
 
 
+@cache
 def boot_id() -> str:
     """Of this host since it was started; "" where it does not say."""
     with suppress(OSError):

@@ -96,7 +96,7 @@ def read_file(path: Path, largest_bytes: int = LARGEST_META) -> memoryview:
 def read_beginning(path: Path) -> memoryview:
     """The bytes of a metadata file up to the size to which it is read."""
     with open_binary(path) as file:
-        return memoryview(file.read(LARGEST_META))
+        return memoryview(file.read(min(os.fstat(file.fileno()).st_size, LARGEST_META)))
 
 
 def open_file(

@@ -45,6 +45,7 @@ NUMBERED_FUNCTIONS = (
 )  # fmt: skip
 
 COUNTS_ONE_RANK = tuple(f.name for f in _FUNCTIONS if f.counts_one_rank)
+INSPECTOR_ONE_RANK = ("AllGather", "ReduceScatter")  # the inspector plugin gives one rank's bytes
 COLL_COUNTS_BYTES = tuple(f.name for f in _FUNCTIONS if f.coll_counts_bytes)
 WITH_ROOT = tuple(f.name for f in _FUNCTIONS if f.has_root)
 ALL_WAIT = tuple(f.name for f in _FUNCTIONS if f.waits_for == EVERYBODY)
