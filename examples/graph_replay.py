@@ -39,6 +39,7 @@ if device.type == "cuda":
     for _ in range(STEPS):
         graph.replay()
     torch.cuda.synchronize()
+    graph.reset()  # or destroying the communicator waits for it for ever
 else:
     for _ in range(STEPS):
         decode()

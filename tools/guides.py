@@ -7,11 +7,16 @@ what tests look for in it. A block of `sh` with `<!-- run -->` after it is run a
 a reader makes are easier to copy without prompts.
 """
 
+import fcntl
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +26,7 @@ _BLOCK = re.compile(
     re.M | re.S,
 )
 _ELIDED = "…\n"
-_WIDTH = "100"
+_WIDTH = 80  # of a terminal when it is opened; more does not fit beside the site's lists either
 
 
 @dataclass(frozen=True)
@@ -54,14 +59,19 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-def run(command: str, folder: Path) -> str:
-    """What a command prints; its exit code must be 0."""
+def environment() -> dict[str, str]:
+    """Variables of commands: no colours, nothing of a job around it."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {n: v for n, v in os.environ.items() if not n.startswith(("NCCL", "RANK"))}
+    kept = {n: v for n, v in os.environ.items() if not n.startswith(("NCCL", "RANK"))}
+    return kept | {"PATH": path, "COLUMNS": str(_WIDTH), "LC_ALL": "C.UTF-8", "TERM": "dumb"}
+
+
+def run(command: str, folder: Path) -> str:
+    """What a command prints into a pipe; its exit code must be 0."""
     done = subprocess.run(
         ["bash", "-c", re.sub("^> ", "", command, flags=re.M)],
         cwd=folder,
-        env=environment | {"PATH": path, "COLUMNS": _WIDTH, "LC_ALL": "C.UTF-8"},
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -73,13 +83,36 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
+def run_on_terminal(command: str, folder: Path) -> str:
+    """What a command prints on a terminal, as a reader sees it; its exit code must be 0."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 50, _WIDTH, 0, 0))
+    printed = b""
+    with subprocess.Popen(
+        ["bash", "-c", re.sub("^> ", "", command, flags=re.M)],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    ) as running:
+        os.close(theirs)
+        with suppress(OSError):  # EIO: nobody can write to it any more
+            while piece := os.read(ours, 1 << 16):
+                printed += piece
+    os.close(ours)
+    if running.returncode:
+        raise SystemExit(f"{command}: exit code {running.returncode}\n{printed.decode()}")
+    return printed.decode()
+
+
 def filled(text: str, folder: Path) -> str:
     """The page with what its commands print now."""
     pieces, place = [], 0
     for block in blocks(text):
         lines = []
         for command, shown in block.commands:
-            printed = run(command, folder).replace(f"{folder}/", "")
+            printed = run_on_terminal(command, folder).replace(f"{folder}/", "")
             printed = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
             if block.is_script:
                 lines.append(command)

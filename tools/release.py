@@ -14,6 +14,7 @@ tried, too, in a chroot. That needs root. `--publish` writes the result into doc
 """
 
 import argparse
+import platform
 import re
 import shlex
 import shutil
@@ -33,9 +34,10 @@ _OLDEST, _NEWEST = 10, 14  # of Python 3
 
 
 def readme_for_index(text: str, tag: str) -> str:
-    """README with absolute links, to the files of a tag."""
-    base = f"{setting('Repository')}/blob/{tag}"
-    return re.sub(r"\]\((?!https?:|#)([^)\s]+)\)", rf"]({base}/\1)", text)
+    """README with absolute links to the files of a tag; those of pictures to the pictures."""
+    repository = setting("Repository")
+    text = re.sub(r"(!\[[^]]*\]\()(?!https?:)([^)\s]+)\)", rf"\1{repository}/raw/{tag}/\2)", text)
+    return re.sub(r"\]\((?!https?:|#)([^)\s]+)\)", rf"]({repository}/blob/{tag}/\1)", text)
 
 
 def version() -> str:
@@ -169,12 +171,20 @@ def try_wheel(python: Interpreter, wheel: Path) -> Tried:
         return Tried(python.minor, version, glibc, packages)
 
 
+def platform_of(verdict: str) -> str:
+    """The oldest platform that a wheel's libraries run on, from what auditwheel says of it."""
+    found = re.search(r'consistent with the following platform tag: "(\w+)"', verdict)
+    return found.group(1) if found else ""
+
+
 def audit(wheel: Path) -> str:
-    """auditwheel's verdict: the oldest platform that the wheel's libraries run on."""
+    """auditwheel's verdict, which must be the platform in the wheel's name."""
     command = [sys.executable, "-m", "auditwheel", "show", str(wheel)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    text = " ".join((done.stdout + done.stderr).split())
-    return text.replace(" .", ".")
+    verdict = " ".join((done.stdout + done.stderr).split()).replace(" .", ".")
+    if not wheel.stem.endswith(f"-{platform_of(verdict)}"):
+        raise SystemExit(f"{wheel.name}: auditwheel finds another platform:\n{verdict}")
+    return verdict
 
 
 def build() -> list[Path]:
@@ -209,7 +219,7 @@ def main() -> None:
     built = sorted(wheels.DIST.glob("*.whl")) if chosen.no_build else build()
     for wheel in built:
         print(audit(wheel), flush=True)
-    (own,) = [wheel for wheel in built if "x86_64" in wheel.name]
+    (own,) = [wheel for wheel in built if platform.machine() in wheel.name]
     tried = []
     with ThreadPoolExecutor() as pool:
         for result in pool.map(lambda python: try_wheel(python, own), interpreters(chosen.root)):

@@ -149,6 +149,13 @@ def test_prose_has_120_columns(page: Path) -> None:
     assert not wide
 
 
+def test_the_readme_shows_what_the_page_of_diagnose_shows() -> None:
+    """The same answer of the same job."""
+    block = re.compile(r"^\$ ncclscope diagnose straggler\n.*?^```$", re.M | re.S)
+    (shown,) = block.findall((ROOT / "README.md").read_text())
+    assert shown == block.findall((DOCS / "verbs" / "diagnose.md").read_text())[0]
+
+
 def test_every_page_can_be_reached() -> None:
     found, ahead = set(), [ROOT / "README.md"]
     while ahead:

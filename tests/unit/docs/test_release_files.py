@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,12 +109,14 @@ def test_readme_has_absolute_links_on_an_index() -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", text)
     assert len(links) > 30
     assert all(link.startswith(("https://", "#")) for link in links)
-    assert f"{addresses.setting('Repository')}/blob/v1.0/docs/verbs/run.md" in links
+    repository = addresses.setting("Repository")
+    assert f"{repository}/blob/v1.0/docs/verbs/run.md" in links
+    assert f"{repository}/raw/v1.0/docs/pictures/straggler.png" in links, "a page is no picture"
 
 
 def test_the_site_lists_pages_that_there_are() -> None:
     text = (ROOT / "mkdocs.yml").read_text()
-    listed = re.findall(r"^ +- ([\w/-]+\.md)$", text, re.M)
+    listed = re.findall(r"^ +- (?:[\w-]+: )?([\w/-]+\.md)$", text, re.M)
     pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
     assert len(listed) > 50  # pages that it does not list are built, and README.md has them all
     assert set(listed) <= set(pages)
@@ -159,6 +162,20 @@ def test_a_made_up_address_is_not_released(monkeypatch: pytest.MonkeyPatch) -> N
     assert release.refusals(None, None, takes_placeholder=False) == []
 
 
+def test_a_wheel_is_of_the_platform_that_auditwheel_finds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = 'scope.whl is consistent\nwith the following platform tag: "manylinux_2_17_x86_64".'
+    done = subprocess.CompletedProcess([], 0, said, "")
+    monkeypatch.setattr(release.subprocess, "run", lambda *_, **__: done)
+    assert "manylinux_2_17" in release.audit(Path("scope-1.0-py3-none-manylinux_2_17_x86_64.whl"))
+    with pytest.raises(SystemExit, match="another platform"):
+        release.audit(Path("scope-1.0-py3-none-manylinux_2_5_x86_64.whl"))
+    done.stdout = "cannot read it"
+    with pytest.raises(SystemExit, match="cannot read it"):
+        release.audit(Path("scope-1.0-py3-none-manylinux_2_17_x86_64.whl"))
+
+
 def test_workflows_run_targets_of_make() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
     used = set()
@@ -168,13 +185,11 @@ def test_workflows_run_targets_of_make() -> None:
 
 
 def test_links_out_of_the_docs_lead_to_the_repository() -> None:
-    class Page:
-        class file:  # noqa: N801
-            src_uri = "guides/hang.md"
-
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="guides/hang.md"), meta={})
     text = "[a](../../README.md#x) [b](../faq.md) [c](slower.md) [d](https://e) [f](#g)"
-    changed = site_links.on_page_markdown(text, Page(), {"repo_url": "https://r"})
+    changed = site_links.on_page_markdown(text, page, {"repo_url": "https://r"})
     assert changed == text.replace("../../README.md", "https://r/blob/main/README.md")
+    assert page.meta["search"]["boost"] > 1, "a search shows guides first"
 
 
 def test_dashboards_are_written(tmp_path: Path) -> None:
