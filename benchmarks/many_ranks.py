@@ -19,9 +19,14 @@ from resource import RUSAGE_CHILDREN, getrusage
 from benchmarks.loads import scratch
 from benchmarks.results import publish, table
 from tests.support.writer import Straggler, SyntheticSpec, synthetic
+from tests.support.writer.live import write_hang
 
 RANKS, OPERATIONS, RANKS_PER_NODE = (256, 1024, 4096, 10_240), 600, 8
-BARS_S = {"report, cold": 300.0, "report": 30.0, "diagnose": 30.0, "compare": 30.0, "status": 10.0}
+BARS_S = {
+    "report, cold": 300.0, "report": 30.0, "diagnose": 30.0, "compare": 30.0, "status": 10.0,
+    "status of a hang": 10.0,
+}  # fmt: skip
+_HUNG_EXIT = 4  # of `status`
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ def write_capture(path: Path, ranks: int) -> None:
     synthetic(path, spec)
 
 
-def cost_of(*words: str | Path) -> Cost:
+def cost_of(*words: str | Path, exit_code: int = 0) -> Cost:
     """Runs a verb to its end."""
     before, began, most_kb = getrusage(RUSAGE_CHILDREN), time.monotonic(), 0
     command = [sys.executable, "-m", "ncclscope", *map(str, words)]
@@ -62,7 +67,7 @@ def cost_of(*words: str | Path) -> Cost:
             private = re.search(r"RssAnon:\s+(\d+)", status.read_text())
             most_kb = max(most_kb, int(private[1]) if private else 0)
             time.sleep(0.02)
-    assert running.returncode == 0, f"{words} failed"
+    assert running.returncode == exit_code, f"{words} failed"
     after = getrusage(RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     cost = Cost(cpu_s, time.monotonic() - began, most_kb / 1e3)
@@ -70,14 +75,17 @@ def cost_of(*words: str | Path) -> Cost:
     return cost
 
 
-def measure(capture: Path) -> dict[str, Cost]:
-    """All verbs over one capture; the first report makes the model."""
+def measure(capture: Path, hung: Path) -> dict[str, Cost]:
+    """All verbs over one capture; the first report makes the model. `hung`: a capture of live
+    pages, as a running job has them.
+    """
     return {
         "report, cold": cost_of("report", capture, "--json"),
         "report": cost_of("report", capture, "--json"),
         "diagnose": cost_of("diagnose", capture),
         "compare": cost_of("compare", capture, capture),
         "status": cost_of("status", capture),
+        "status of a hang": cost_of("status", hung, exit_code=_HUNG_EXIT),
     }
 
 
@@ -97,15 +105,17 @@ def main() -> None:
     for ranks in RANKS:
         with scratch() as folder:
             write_capture(folder / "capture", ranks)
-            costs[ranks] = measure(folder / "capture")
+            write_hang(folder / "hung", ranks, frozenset({12, 13}), time.time_ns())
+            costs[ranks] = measure(folder / "capture", folder / "hung")
             shutil.rmtree(folder / "capture")
     rows = [cells_of(costs, verb) for verb in BARS_S]
     columns = [f"{ranks:,} ranks" for ranks in RANKS]
     header = ["CPU s / wall s / private MB", *columns, "exponents", "bar, s"]
     text = (
-        f"\n\n{OPERATIONS} operations on each rank, 8 ranks on a node, synthetic, without live "
-        "pages. Private: of the command. Exponents: of CPU time and of memory in ranks, between "
-        f"the last two sizes. Load average at the end: {os.getloadavg()[1]:.0f}."
+        f"\n\n{OPERATIONS} operations on each rank, 8 ranks on a node, synthetic; without live "
+        "pages but for the last row. Private: of the command. Exponents: of CPU time and of "
+        "memory in ranks, between the last two sizes. "
+        f"Load average at the end: {os.getloadavg()[1]:.0f}."
     )
     publish("many-ranks", table(header, rows) + text)
     late = [verb for verb, bar_s in BARS_S.items() if costs[RANKS[-1]][verb].wall_s > bar_s]

@@ -1,6 +1,9 @@
 """CPU time of callbacks, decoding and verbs against an older checkout, in one run and in turn.
 
 `NCCLSCOPE_OLDER_CHECKOUT=DIR python -m benchmarks older_checkout`; the checkout has been built.
+The older checkout writes the capture that both read: it refuses later formats, and refusing is
+quick. Where valgrind is installed, instructions of callbacks are counted as well: these do not
+depend on what else the machine does.
 """
 
 import os
@@ -14,12 +17,22 @@ from pathlib import Path
 from benchmarks import callback_cost
 from benchmarks.loads import scratch
 from benchmarks.results import ROOT, publish, table
-from tests.support.writer import SyntheticSpec, synthetic
+from ncclscope.native import empty_plugin_path
 
 TURNS = 11
 BAR = 1.03
 PROCESSES, OPERATIONS = 8, 20_000
 _VERB = "import sys; from ncclscope.cli import main; sys.exit(main())"
+_WRITE = """
+import sys
+from pathlib import Path
+try:
+    from tests.support.writer import SyntheticSpec, synthetic
+except ImportError:
+    from tests.writer.synthetic import SyntheticSpec, synthetic
+processes, operations = map(int, sys.argv[2:])
+synthetic(Path(sys.argv[1]), SyntheticSpec(processes=processes, operations=operations, seed=1))
+"""
 # The second import of each pair is that of checkouts before November 2026.
 _DECODE = """
 import sys
@@ -44,12 +57,12 @@ READINGS: tuple[tuple[str, str, tuple[str, ...], bool], ...] = (
 
 
 def cpu_s(command: list[str]) -> float:
-    """User and system time of a command and its children. Verbs may end with a finding's code."""
+    """User and system time of a command and its children. It must read the whole capture."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ended = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if ended.returncode not in (0, 1, 3, 4, 5):
-        raise SystemExit(f"{' '.join(command[3:])} ended with {ended.returncode}")
+    if ended.returncode or "not read" in ended.stdout:
+        raise SystemExit(f"{' '.join(command[3:])}: {ended.returncode} {ended.stdout[:500]}")
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
@@ -57,7 +70,9 @@ def readings(older: Path, directory: Path) -> list[tuple[str, float, float]]:
     """Name, least ms of the older checkout, least ms of this one."""
     trees = (older, ROOT)
     captures = [directory / "older", directory / "this"]
-    synthetic(captures[0], SyntheticSpec(processes=PROCESSES, operations=OPERATIONS, seed=1))
+    command = [older / ".venv" / "bin" / "python", "-c", _WRITE, captures[0]]
+    words = [str(word) for word in (*command, PROCESSES, OPERATIONS)]
+    subprocess.run(words, cwd=older, check=True)
     shutil.copytree(captures[0], captures[1])
     rows = []
     for name, script, words, is_first in READINGS:
@@ -105,9 +120,40 @@ def callbacks(older: Path, directory: Path) -> list[tuple[str, float, float]]:
     return rows
 
 
+def instructions(older: Path, directory: Path) -> list[tuple[str, float, float]]:
+    """Name, instructions of a callback of the older plugin, of this one: those of the thread that
+    calls, less those of the driver, which an empty plugin tells.
+    """
+    driver, _ = callback_cost.build(directory)
+    name = "src/ncclscope/native/libnccl-profiler-ncclscope.so"
+
+    def counted(plugin: Path, kind: str, collectives: int) -> int:
+        capture = directory / "counted"
+        command = ["valgrind", "--tool=callgrind", "--separate-threads=yes"]
+        command += [f"--callgrind-out-file={directory}/counts", driver, "1", str(collectives)]
+        command += ["16", "8", kind, "0", f"plugin={plugin}"]
+        env = os.environ | {"NCCLSCOPE_MODE": "full", "NCCLSCOPE_DIR": str(capture)}
+        subprocess.run(command, env=env, capture_output=True, check=True)
+        shutil.rmtree(capture, ignore_errors=True)
+        lines = (directory / "counts-01").read_text().splitlines()
+        (total,) = [line.split()[1] for line in lines if line.startswith("totals:")]
+        return int(total)
+
+    def of_a_collective(plugin: Path, kind: str) -> float:
+        return (counted(plugin, kind, 120) - counted(plugin, kind, 20)) / 100
+
+    rows = []
+    for title, kind, _ in callback_cost.REPLAYS:
+        calls = int(title.split()[-2])
+        empty = of_a_collective(empty_plugin_path(), kind)
+        both = [of_a_collective(tree / name, kind) - empty for tree in (older, ROOT)]
+        rows.append((f"instructions of a callback: {title}", both[0] / calls, both[1] / calls))
+    return rows
+
+
 def _rows(unit: str, measured: list[tuple[str, float, float]]) -> list[list[object]]:
     return [
-        [name, f"{older:.1f} {unit}", f"{this:.1f} {unit}", f"{this / older:.3f}"]
+        [name, f"{older:.1f} {unit}".strip(), f"{this:.1f} {unit}".strip(), f"{this / older:.3f}"]
         for name, older, this in measured
     ]
 
@@ -122,6 +168,8 @@ def main() -> None:
     commit = subprocess.run(log, capture_output=True, text=True, check=True).stdout.strip()
     with scratch() as directory:
         by_unit = {"ns": callbacks(older, directory), "ms": readings(older, directory)}
+        if shutil.which("valgrind"):
+            by_unit[""] = instructions(older, directory)
     rows = [row for unit, measured in by_unit.items() for row in _rows(unit, measured)]
     note = (
         f"CPU time, the least of {TURNS} runs in turn. Older: commit {commit}. Readings: a "

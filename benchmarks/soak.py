@@ -9,8 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
+from benchmarks.helper_waits import HelperWatch, Waits
 from benchmarks.loads import (
     Shape,
     callbacks_and_refusals,
@@ -30,7 +32,7 @@ THREADS = 2
 GENERATION_S = 30  # then other threads take over: what a thread leaves behind must not add up
 COMMUNICATORS = 4
 SAMPLE_S = 5.0
-WARM_UP_S = 30.0
+START_S = 30.0
 FLAT = 0.01  # of what it was
 CLOCK_PAIR_BYTES_PER_S = 64
 DISK_LIMIT_MB = 64
@@ -59,6 +61,7 @@ class Sample:
     descriptors: int
     files: int
     file_bytes: int
+    waits: Waits  # of the helper thread, since the sample before
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +81,14 @@ class Soaked:
     rotated_out: int
 
 
-_LIMITS = {
+# A helper thread that waits for a CPU at exit is given the time that it needs: how long a job's
+# exit may take is not what is tried here.
+_PATIENT = {"NCCLSCOPE_EXIT_WAIT": "120"}
+_LIMITS = _PATIENT | {
     "NCCLSCOPE_ARENA": f"{ARENA_LIMIT_MB}M",
     "NCCLSCOPE_DISK_LIMIT": f"{DISK_LIMIT_MB}M",
 }
-PLANS = (Plan("profile", 10, 60, {}), Plan("trace", 5, 60, _LIMITS))
+PLANS = (Plan("profile", 10, 60, _PATIENT), Plan("trace", 5, 60, _LIMITS))
 
 
 def memory_bytes(pid: int, field: str) -> int:
@@ -104,7 +110,7 @@ def sizes(folder: Path) -> list[int]:
     return found
 
 
-def sample(pid: int, folder: Path, at_s: float) -> Sample:
+def sample(pid: int, folder: Path, at_s: float, waits: Waits) -> Sample:
     """Looks at the process and at what it has written."""
     arena = Path(f"/dev/shm/ncclscope-{os.getuid()}") / folder.name
     files = sizes(folder)
@@ -116,6 +122,7 @@ def sample(pid: int, folder: Path, at_s: float) -> Sample:
         descriptors=len(os.listdir(f"/proc/{pid}/fd")),
         files=len(files),
         file_bytes=sum(files),
+        waits=waits,
     )
 
 
@@ -133,15 +140,17 @@ def watch(running: "subprocess.Popen[str]", capture: Path) -> list[Sample]:
     """Samples until the process is about to end."""
     started = time.monotonic()
     samples: list[Sample] = []
-    while True:
-        try:
-            running.wait(SAMPLE_S)
-            return samples
-        except subprocess.TimeoutExpired:
-            pass
-        (folder,) = capture.iterdir()
-        with suppress(FileNotFoundError, ProcessLookupError):  # it is just ending
-            samples.append(sample(running.pid, folder, time.monotonic() - started))
+    with HelperWatch(running.pid) as helper:
+        while True:
+            try:
+                running.wait(SAMPLE_S)
+                return samples
+            except subprocess.TimeoutExpired:
+                pass
+            at_s, waits = time.monotonic() - started, helper.take()
+            with suppress(FileNotFoundError, ProcessLookupError):  # it just begins, or ends
+                (folder,) = capture.iterdir()
+                samples.append(sample(running.pid, folder, at_s, waits))
 
 
 def counted(process: Process, level: int) -> int:
@@ -200,13 +209,27 @@ class Change:
         return self.last <= self.first * (1 + FLAT)
 
 
+def warm_up_s(plan: Plan) -> float:
+    """Until threads have started and, in trace mode, the log has been filled twice: a file of it is
+    new until then, and takes the place of another one afterwards.
+    """
+    if plan.mode == "profile":
+        return START_S
+    return START_S + 2 * (DISK_LIMIT_MB << 20) / (plan.events_per_s * layout.SLOT_BYTES)
+
+
+def settled(soaked: Soaked) -> list[Sample]:
+    """Samples after warm-up."""
+    return [one for one in soaked.samples if one.at_s >= warm_up_s(soaked.plan)]
+
+
 def change(soaked: Soaked, number: Callable[[Sample], float]) -> Change:
     """Medians of the windows, and the highest of all."""
     window_s, end_s = soaked.plan.window_s, soaked.samples[-1].at_s
-    settled = [one for one in soaked.samples if one.at_s >= WARM_UP_S]
-    first = [number(one) for one in settled if one.at_s < WARM_UP_S + window_s]
-    last = [number(one) for one in settled if one.at_s > end_s - window_s]
-    return Change(statistics.median(first), statistics.median(last), max(map(number, settled)))
+    watched, first_s = settled(soaked), warm_up_s(soaked.plan)
+    first = [number(one) for one in watched if one.at_s < first_s + window_s]
+    last = [number(one) for one in watched if one.at_s > end_s - window_s]
+    return Change(statistics.median(first), statistics.median(last), max(map(number, watched)))
 
 
 def changes(soaked: Soaked) -> dict[str, Change]:
@@ -225,9 +248,29 @@ def changes(soaked: Soaked) -> dict[str, Change]:
 
 def growth_bytes_per_s(soaked: Soaked) -> float:
     """Of all files, from the end of the warm-up to the last sample."""
-    settled = [one for one in soaked.samples if one.at_s >= WARM_UP_S]
-    grown = settled[-1].file_bytes - settled[0].file_bytes
-    return grown / (settled[-1].at_s - settled[0].at_s)
+    watched = settled(soaked)
+    grown = watched[-1].file_bytes - watched[0].file_bytes
+    return grown / (watched[-1].at_s - watched[0].at_s)
+
+
+def waits_of_helper(soaked: Soaked) -> str:
+    """What the thread that writes waited for, and what made the arena grow."""
+    waits = Waits()
+    for one in soaked.samples:
+        waits = waits.joined(one.waits)
+    said = (
+        f" The helper thread waited for a CPU {waits.all_cpu_s:.1f} s in all and at most "
+        f"{waits.longest_cpu_s:.2f} s at a time, for the disk {waits.all_disk_s:.1f} s and at most "
+        f"{waits.longest_disk_s:.2f} s."
+    )
+    for before, after in pairwise(soaked.samples):  # during warm-up, too
+        if after.arena_bytes > before.arena_bytes:
+            said += (
+                f" The arena grew by {(after.arena_bytes - before.arena_bytes) / 1e6:.0f} MB at "
+                f"{after.at_s:.0f} s, when it had just waited {after.waits.longest_cpu_s:.2f} s "
+                f"for a CPU and {after.waits.longest_disk_s:.2f} s for the disk."
+            )
+    return said
 
 
 def _megabytes(limit: int) -> float:
@@ -262,7 +305,8 @@ def described(soaked: Soaked) -> str:
         numbers = [f"{number:.{digits}f}" for number in (one.first, one.last, one.highest)]
         rows.append([name, *numbers])
     window_s = soaked.plan.window_s
-    header = [f"{soaked.plan.mode} mode", f"first {window_s:.0f} s after warm-up"]
+    first_s = warm_up_s(soaked.plan)
+    header = [f"{soaked.plan.mode} mode", f"first {window_s:.0f} s after {first_s:.0f} s"]
     header += [f"last {window_s:.0f} s", "highest"]
     rate = soaked.events / soaked.seconds
     growth = f" Files grew by {growth_bytes_per_s(soaked):.0f} bytes/s."
@@ -274,7 +318,8 @@ def described(soaked: Soaked) -> str:
         f"{soaked.calls:,} calls made, {soaked.counted:,} counted; of {soaked.works_counted:,} "
         f"operations {soaked.works_explained:,} are timed or say why not; {soaked.dropped:,} "
         f"events dropped, {soaked.rotated_out:,} slots rotated away."
-        f"{growth if soaked.plan.mode == 'profile' else ''} Flat and exact: {verdict}."
+        f"{growth if soaked.plan.mode == 'profile' else ''}{waits_of_helper(soaked)} "
+        f"Flat and exact: {verdict}."
     )
 
 
@@ -286,8 +331,8 @@ def bar() -> str:
         f"writable, touched or not: a leak shows there, a buffer's first use only in resident "
         f"memory. Bar: memory without the arena, descriptors "
         f"and number of files at the end at most {FLAT:.0%} above those at the start; the arena "
-        f"never above NCCLSCOPE_ARENA={ARENA_LIMIT_MB}M, all of which the recorder takes once a "
-        "write to the disk was slow; in profile mode "
+        f"never above NCCLSCOPE_ARENA={ARENA_LIMIT_MB}M, all of which the recorder takes once it "
+        "had to wait for the disk; in profile mode "
         f"files grow by nothing but a clock pair of {CLOCK_PAIR_BYTES_PER_S} bytes a second; in "
         f"trace mode with NCCLSCOPE_DISK_LIMIT={DISK_LIMIT_MB}M they stay below that; every call "
         "counted, nothing dropped."
