@@ -3,6 +3,7 @@
 import builtins
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,8 +64,10 @@ def call_flow(function: Callable[[], object]) -> CallFlow:
 
     before = sys.getprofile()
     sys.setprofile(look)
+    threading.setprofile(look)  # of threads that the function starts
     try:
         function()
     finally:
+        threading.setprofile(None)
         sys.setprofile(before)
     return flow

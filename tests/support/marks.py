@@ -85,6 +85,7 @@ WAITING = {
     "integration/overhead/test_overhead.py::test_who_ends": "commands that are ended",
     "integration/recorder/test_disk.py": "a recorder that must keep up",
     "integration/recorder/test_harmed_files.py": "a recorder that must keep up",
+    "integration/recorder/test_kernel_requests.py::test_ctl_takes": "asks a running job",
     "integration/recorder/test_live_page.py": "a recorder that must keep up",
     "integration/recorder/test_resource_failures.py": "a recorder that must keep up",
     "integration/report/test_paused_ranks.py": "a job in real time",

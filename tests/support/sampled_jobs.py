@@ -21,6 +21,18 @@ from ncclscope.native import plugin_path
 from ncclscope.simulation.nccl import SimulatedNccl
 from tests.support.paths import SUPPORT
 
+# The driver's functions that events around launches need, and those of marker kernels.
+EVENT_FUNCTIONS = (
+    "cuCtxGetCurrent", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventElapsedTime",
+    "cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode",
+)  # fmt: skip
+MARKER_FUNCTIONS = (
+    "cuModuleLoadData", "cuModuleGetFunction", "cuMemHostRegister_v2", "cuLaunchKernel",
+    "cuMemHostGetDevicePointer_v2", "cuStreamCreate", "cuStreamGetCaptureInfo_v2",
+)  # fmt: skip
+REASONS = {name: number for number, name in enumerate(layout.TIMING_REASONS)}
+NOT_SAMPLED, LAUNCH = (layout.UNTIMED.index(name) for name in ("not sampled", "launch not timed"))
+
 
 @dataclass
 class Rank:
@@ -62,6 +74,23 @@ class Rank:
         """What was counted by key, at one level."""
         counts = merge_call_counts(read_call_counts(self.folder / "tally"), np.empty(0))
         return [count for count in counts if count.key.level == level]
+
+
+def sums(rank: Rank, level: int = layout.LEVEL_WORK) -> tuple[int, int, int, int]:
+    """Operations on record, timed by events, not sampled, and sampled but not timed."""
+    counts = rank.call_counts(level)
+    return (
+        sum(count.calls for count in counts),
+        sum(int(count.times["event_count"]) for count in counts),
+        sum(int(count.times["untimed"][NOT_SAMPLED]) for count in counts),
+        sum(int(count.times["untimed"][LAUNCH]) for count in counts),
+    )
+
+
+def launches(rank: Rank) -> dict[str, int]:
+    """What became of the sampled launches."""
+    prefix = "launches_"
+    return {k.removeprefix(prefix): v for k, v in rank.counters().items() if k.startswith(prefix)}
 
 
 def run_sampled(

@@ -19,6 +19,7 @@ from ncclscope.native import simulated_nccl_path
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 FLOAT32, SUM = 7, 0
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)
+NOT_READY = 600
 LIBRARY = c.CDLL(str(simulated_nccl_path()))
 
 
@@ -135,13 +136,19 @@ def device_reset(calls: int) -> None:
     eager(calls)
 
 
-def captured(mode: int, calls: int, stream: c.c_void_p) -> c.c_void_p:
-    """A graph of so many calls, ready to be launched."""
+def graph_of(mode: int, calls: int, stream: c.c_void_p) -> c.c_void_p:
+    """So many captured calls."""
     do("cudaStreamBeginCapture", stream, mode)
     for _ in range(calls):
         all_reduce(1024, stream)
     graph = c.c_void_p()
     do("cudaStreamEndCapture", stream, c.byref(graph))
+    return graph
+
+
+def captured(mode: int, calls: int, stream: c.c_void_p) -> c.c_void_p:
+    """A graph of so many calls, ready to be launched."""
+    graph = graph_of(mode, calls, stream)
     ready = made("cudaGraphInstantiate", graph, c.c_ulonglong(0))
     do("cudaGraphDestroy", graph)
     return ready
@@ -156,6 +163,84 @@ def graphs(replays: int) -> None:
             all_reduce(4096)
         do("cudaStreamSynchronize", STREAM)
         do("cudaGraphExecDestroy", graph)
+
+
+def updated_graph(replays: int) -> None:
+    """An executable that becomes another graph, and one that cannot."""
+    first, second, longer = (graph_of(THREAD_LOCAL, calls, STREAM) for calls in (3, 3, 4))
+    ready = made("cudaGraphInstantiate", first, c.c_ulonglong(0))
+    for times, graph in ((replays, second), (replays + 1, longer), (replays + 2, None)):
+        for _ in range(times):
+            do("cudaGraphLaunch", ready, STREAM)
+        do("cudaStreamSynchronize", STREAM)
+        if graph:
+            print(json.dumps({"update": LIBRARY.cudaGraphExecUpdate(ready, graph, None)}))
+    for graph in (first, second, longer, ready):
+        do("cudaGraphDestroy", graph)
+
+
+def child_graph(replays: int) -> None:
+    """A captured graph that is a node of another one, twice."""
+    child, parent = graph_of(THREAD_LOCAL, 3, STREAM), made("cudaGraphCreate", 0)
+    node = c.c_void_p()
+    for _ in range(2):
+        do("cudaGraphAddChildGraphNode", c.byref(node), parent, None, c.c_size_t(0), child)
+    ready = made("cudaGraphInstantiate", parent, c.c_ulonglong(0))
+    do("cudaGraphDestroy", child)
+    do("cudaGraphDestroy", parent)
+    for _ in range(replays):
+        do("cudaGraphLaunch", ready, STREAM)
+    do("cudaStreamSynchronize", STREAM)
+    do("cudaGraphExecDestroy", ready)
+
+
+def destroyed_graph(replays: int) -> None:
+    """Destroyed while all of its replays are queued behind other work."""
+    graph = captured(THREAD_LOCAL, 3, STREAM)
+    nap = c.CFUNCTYPE(None, c.c_void_p)(lambda _: time.sleep(0.2))
+    do("cudaLaunchHostFunc", STREAM, nap, None)
+    for _ in range(replays):
+        do("cudaGraphLaunch", graph, STREAM)
+    assert LIBRARY.cudaStreamQuery(STREAM) == NOT_READY
+    do("cudaGraphExecDestroy", graph)
+    do("cudaStreamSynchronize", STREAM)
+
+
+def driver(name: str, *arguments: Any) -> None:
+    """Calls a function of the driver that must succeed."""
+    LIBRARY.ncclscopeSimulatedDriver.restype = c.c_void_p
+    address = LIBRARY.ncclscopeSimulatedDriver(name.encode())
+    code = c.CFUNCTYPE(c.c_int)(address)(*arguments)
+    assert code == 0, f"{name} returned {code}"
+
+
+def destroyed_context(calls: int) -> None:
+    """Calls and a graph in a context that the program has made, on the device of the other one. It
+    is destroyed with its stream while the communicator stays open.
+    """
+    own, part = c.c_void_p(), c.c_void_p()
+    driver("cuCtxCreate_v2", c.byref(own), 0, 0)
+    do("ncclCommSplit", COMM, 0, RANK, c.byref(part), None)
+    stream = made("cudaStreamCreate")
+    do("cudaStreamBeginCapture", stream, THREAD_LOCAL)
+    do("ncclAllReduce", SEND, RECV, c.c_size_t(512), FLOAT32, SUM, part, stream)
+    graph = c.c_void_p()
+    do("cudaStreamEndCapture", stream, c.byref(graph))
+    do("cudaGraphLaunch", graph, stream)
+    for _ in range(calls):
+        do("ncclAllReduce", SEND, RECV, c.c_size_t(512), FLOAT32, SUM, part, stream)
+    do("cudaStreamSynchronize", stream)
+    do("cudaGraphDestroy", graph)
+    do("cudaStreamDestroy", stream)
+    driver("cuCtxDestroy_v2", own)
+    do("cudaSetDevice", 0)
+    eager(calls)
+
+
+def reset_and_leave(_: int) -> None:
+    """The last call of CUDA is a reset; the communicator stays open."""
+    do("cudaDeviceReset")
+    sys.exit(0)
 
 
 def capture_in_another_thread(calls: int) -> None:
@@ -204,12 +289,17 @@ def threads(calls: int) -> None:
 
 
 def fork(calls: int) -> None:
-    """A child that inherits everything and exits; the parent goes on."""
-    eager(4)
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+    """Children that inherit everything, call NCCL and exit, one of them with its exit functions; the
+    parent goes on. Nothing of theirs may come to CUDA.
+    """
+    for end in (os._exit, sys.exit):
+        eager(1)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            all_reduce(4096)
+            end(0)
+        assert os.waitpid(child, 0)[1] == 0
     eager(calls)
 
 

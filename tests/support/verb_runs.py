@@ -18,6 +18,10 @@ from pathlib import Path
 import ncclscope
 from ncclscope.cli import main
 
+# Programs, what needs a package, and what a job's own Python runs.
+_NOT_IMPORTED = (
+    "__main__", ".otf2", "ncclscope_attach", "ncclscope_kernels", "ncclscope_pipelines",
+)  # fmt: skip
 _KEPT_BYTES = 1 << 15
 _LARGEST_FILE = 1 << 30
 _ENDED = struct.Struct("<iqd")  # exit code, most memory in bytes, CPU seconds
@@ -69,7 +73,7 @@ class VerbRun:
 def import_modules() -> None:
     """Imports what verbs import, so that children need not."""
     for module in pkgutil.walk_packages(ncclscope.__path__, "ncclscope."):
-        if not module.name.endswith(("__main__", ".otf2", "ncclscope_attach", "ncclscope_kernels")):
+        if not module.name.endswith(_NOT_IMPORTED):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module.name)
 

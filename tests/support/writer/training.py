@@ -84,7 +84,7 @@ class Program:
         self.truth: list[PlantedCall] = []
         self.kernels: list[PlantedKernel] = []
         self.context: list[dict[str, Any]] = []
-        self._kernels, self._sequence, self._interface = kernels, 0, interface
+        self._kernels, self._sequences, self._interface = kernels, [0], interface
         pid = 10_000 + rank * 10
         self.who = Who(
             host="node0", pid=pid, boot_id="51309a7e-0000-4000-8000-000000000000",
@@ -99,17 +99,27 @@ class Program:
             for number, name in enumerate((MAIN, AUTOGRAD, POLLER))
         }
         self._gpu_free_ns = self._compute_free_ns = 0
-        self.meta.communicator(
-            "", gpu_uuid=(0x51309A7E << 96 | rank).to_bytes(16, "big"),
-            gpu_bus_id=f"00000000:{0x10 + rank:02X}:00.0", id=0x1234567, t0=ORIGIN_NS - NS // 3,
-            comm=0, version=interface, rank=rank, ranks=ranks, nodes=1, tid=pid,
-            mask=events_of(interface) & MODE_EVENTS["trace"],
-        )  # fmt: skip
+        self._communicator("", 0)
         if groups:
             ranked = list(range(ranks))
             self.context.append(
                 {"what": "group", "name": "1", "description": "mesh_dp", "ranks": ranked}
             )
+
+    def _communicator(self, name: str, number: int) -> None:
+        self.meta.communicator(
+            name, gpu_uuid=(0x51309A7E << 96 | self.rank).to_bytes(16, "big"),
+            gpu_bus_id=f"00000000:{0x10 + self.rank:02X}:00.0", id=0x1234567 + number,
+            t0=ORIGIN_NS - NS // 3, comm=number, version=self._interface, rank=self.rank,
+            ranks=self.ranks, nodes=1, tid=self.who.pid,
+            mask=events_of(self._interface) & MODE_EVENTS["trace"],
+        )  # fmt: skip
+
+    def communicator(self, name: str) -> int:
+        """Another communicator of all ranks, with a name; its number is what `call` takes."""
+        self._sequences.append(0)
+        self._communicator(name, len(self._sequences) - 1)
+        return len(self._sequences) - 1
 
     def _text(self, text: str) -> int:
         if text not in self._texts:
@@ -182,13 +192,15 @@ class Program:
         self.kernels.append(PlantedKernel(name, t + 2 * US, start, start + length_ns))
         self.now_ns = t + 5 * US
 
-    def _put_call(self, own: _Thread, function: int, dtype: int, count: int, stream: int) -> int:
+    def _put_call(
+        self, own: _Thread, function: int, dtype: int, count: int, stream: int, comm: int
+    ) -> int:
         """Puts the events of a call, from interface v5 on; returns its handle, 0 before."""
         t = self.now_ns
         if self._interface < FIRST_WITH_CALLS:
             return 0
         group_api = own.put(
-            {"kind": layout.KINDS["GroupApi"], "t0": t, "t1": t + 19 * US, "depth": 1, "comm": 0,
+            {"kind": layout.KINDS["GroupApi"], "t0": t, "t1": t + 19 * US, "depth": 1, "comm": comm,
              "states": _STOPPED | layout.STATE_FIRST | layout.STATE_SECOND,
              "t_start_done": t + US, "t_end_begins": t + 4 * US}
         )  # fmt: skip
@@ -196,34 +208,35 @@ class Program:
         api = own.put(
             {"kind": layout.KINDS["CollApi"], "states": _STOPPED, "parent": parent, "t0": t + US,
              "t1": t + 2 * US, "count": count, "stream": stream, "func": function,
-             "dtype": dtype, "comm": 0}
+             "dtype": dtype, "comm": comm}
         )  # fmt: skip
         own.put(
             {"kind": layout.KINDS["KernelLaunch"], "states": _STOPPED, "parent": parent,
-             "t0": t + 5 * US, "t1": t + 11 * US, "stream": stream, "comm": 0}
+             "t0": t + 5 * US, "t1": t + 11 * US, "stream": stream, "comm": comm}
         )  # fmt: skip
         return self._handle(own, api)
 
     def call(
         self, function: str, count: int, truth: PlantedCall, thread: str = MAIN,
         stream: int = COMM_STREAM, length_ns: int = 200 * US, send_buffer: int = 0,
+        comm: int = 0,
     ) -> None:  # fmt: skip
         """A collective on float32, launched and carried out behind the one before."""
         own, t = self._threads[thread], self.now_ns
         function_id, dtype = self.meta.string(function), self.meta.string("ncclFloat32")
         in_bytes = function in ("AllGather", "Broadcast")
-        api = self._put_call(own, function_id, dtype, count, stream)
+        api = self._put_call(own, function_id, dtype, count, stream, comm)
         group = own.put(
             {"kind": layout.KINDS["Group"], "states": _STOPPED, "t0": t + 12 * US,
-             "t1": t + 17 * US, "comm": 0}
+             "t1": t + 17 * US, "comm": comm}
         )  # fmt: skip
         coll = own.put(
             {"kind": layout.KINDS["Coll"], "states": _STOPPED, "parent": api,
              "flags": layout.FLAG_EXT | layout.FLAG_RANK_IN, "t0": t + 13 * US, "t1": t + 16 * US,
-             "seq": self._sequence, "count": count * (4 if in_bytes else 1), "func": function_id,
+             "seq": self._sequences[comm], "count": count * (4 if in_bytes else 1), "func": function_id,
              "dtype": self.meta.string("ncclInt8") if in_bytes else dtype,
              "algo": self.meta.string("RING"), "proto": self.meta.string("SIMPLE"),
-             "channels": 1, "warps": 16, "comm": 0},
+             "channels": 1, "warps": 16, "comm": comm},
             {"kind": layout.KINDS["CollExt"], "parent_group": self._handle(own, group),
              "rank": self.rank, "send_buff": send_buffer},
         )  # fmt: skip
@@ -237,9 +250,9 @@ class Program:
                 {"kind": layout.KINDS["KernelCh"], "states": _STOPPED | layout.STATE_FIRST,
                  "parent": self._handle(own, coll), "t0": start + 3 * US, "t1": end + 3 * US,
                  "gpu_start": start + _GPU_OFFSET_NS, "gpu_stop": end + _GPU_OFFSET_NS,
-                 "t_stop": end + 3 * US, "comm": 0}
+                 "t_stop": end + 3 * US, "comm": comm}
             )  # fmt: skip
-        self._sequence += 1
+        self._sequences[comm] += 1
         self.truth.append(truth)
         self.now_ns = t + 20 * US
 

@@ -1,5 +1,6 @@
 """What counts as the folder of a process."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -32,18 +33,20 @@ def test_other_files_do_not(name: str, tmp_path: Path) -> None:
     assert process_folders(tmp_path) == []
 
 
+@pytest.mark.parametrize("what", ["listdir", "stat"])
 def test_folders_of_other_users_are_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of a folder that can be listed and not entered, too."""
     for name in ("a.1.1", "b.2.2"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "meta").touch()
-    exists = Path.exists
+    allowed = getattr(os, what)
 
-    def checked(path: Path) -> bool:
-        if path.parent.name == "a.1.1":
+    def checked(path: str | Path, *words: object, **options: object) -> object:
+        if "a.1.1" in str(path):
             raise PermissionError(path)
-        return exists(path)
+        return allowed(path, *words, **options)
 
-    monkeypatch.setattr(Path, "exists", checked)
+    monkeypatch.setattr(os, what, checked)
     assert [folder.name for folder in process_folders(tmp_path)] == ["b.2.2"]
