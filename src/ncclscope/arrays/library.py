@@ -5,6 +5,7 @@ reuse their memory, so that a long process needs no more memory than a short one
 """
 
 import ctypes
+import hashlib
 import mmap
 import os
 import tempfile
@@ -23,6 +24,7 @@ from ncclscope.errors import NcclscopeError
 from ncclscope.native import arrays_library_path
 
 _LARGE_BYTES = 16 << 20  # smaller arrays are not worth a file
+_CHECKOUT = Path(__file__).parents[3]
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
 
@@ -53,17 +55,36 @@ def full_array(count: int, dtype: npt.DTypeLike, value: int) -> npt.NDArray[Any]
     return array
 
 
+def _is_changed(line: str) -> bool:
+    """Whether a source of the library is in this checkout and is not what it was. `line` has its
+    path and its hash.
+    """
+    name, _, sha256 = line.partition(" ")
+    try:
+        text = (_CHECKOUT / name).read_bytes()
+    except OSError:  # no checkout
+        return False
+    return hashlib.sha256(text).hexdigest() != sha256
+
+
 def load(path: Path) -> ctypes.CDLL:
     """The library at that path. It must have been built from the lists that `_abi` was made from:
-    nothing else checks structs and arguments when its functions are called.
+    nothing else checks structs and arguments when its functions are called. In a checkout it must
+    have been built from the sources that are there: older loops may give other numbers.
     """
     loops = ctypes.CDLL(str(path))
     version = getattr(loops, "ncclscope_abi_version", None)
+    sources = getattr(loops, "ncclscope_sources", None)
     if version is not None:
         version.restype = ctypes.c_uint64
-    if version is None or version() != _abi.VERSION:
+    if sources is not None:
+        sources.restype = ctypes.c_char_p
+    is_other = version is None or sources is None or version() != _abi.VERSION
+    changed = [] if sources is None else list(filter(_is_changed, sources().decode().splitlines()))
+    if is_other or changed:
+        names = ": " + ", ".join(line.partition(" ")[0] for line in changed) if changed else ""
         raise NcclscopeError(
-            f"cannot use {path}: it was built from other sources than this ncclscope",
+            f"cannot use {path}: it was built from other sources than this ncclscope{names}",
             "In a checkout run `cmake --build build/editable` and `make generate`; otherwise "
             "install ncclscope again",
         )

@@ -1,9 +1,6 @@
 """The compiled loops over slots and columns, held against plain Python on numbers by chance."""
 
-import ctypes
-import json
 import random
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +9,6 @@ import pytest
 
 from ncclscope.arrays import _abi, intervals, joins
 from ncclscope.arrays.joins import ChildEvents, sibling_before
-from ncclscope.arrays.library import load
 from ncclscope.capture import columns, dtypes, layout
 from ncclscope.capture.columns import (
     Events,
@@ -30,13 +26,11 @@ from ncclscope.capture.process import open_process
 from ncclscope.capture.segment import Blocks, Damage, read_segment
 from ncclscope.capture.slot_log import SlotLog
 from ncclscope.capture.tick_clock import TickClock
-from ncclscope.errors import NcclscopeError
 from ncclscope.model.node_clock import NodeClock, line_at
 from ncclscope.model.process import operation_bytes, stamp_repair
 from ncclscope.model.process.channels import Channels, on_host_clock, times_of_works
 from ncclscope.model.process.gpu_clock import Bound, GpuClock, _best_of_bins, _hull, bound
 from ncclscope.model.schema import NONE, STAMPS
-from ncclscope.native import arrays_library_path, empty_plugin_path, player_path
 from ncclscope.nccl import datatypes
 from tests.support.corruption import Damager
 from tests.support.player import TRANSCRIPTS
@@ -46,25 +40,6 @@ NONCE = 0x8123
 CLOCK = TickClock(
     np.array([10**6, 3 * 10**9, 5 * 10**9 + 7]), np.array([500, 10**9, 2 * 10**9]), 0.37, 0
 )
-
-
-def test_a_library_from_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load(arrays_library_path()).ncclscope_abi_version() == _abi.VERSION
-    monkeypatch.setattr(_abi, "VERSION", _abi.VERSION ^ 1)
-    with pytest.raises(NcclscopeError, match=r"built from other sources.*make generate"):
-        load(arrays_library_path())
-
-
-def test_a_library_that_does_not_say_its_sources_is_refused() -> None:
-    with pytest.raises(NcclscopeError, match="built from other sources"):
-        load(empty_plugin_path())
-
-
-def test_structs_are_as_large_as_in_c() -> None:
-    structs = json.loads(subprocess.check_output([player_path(), "layout"]))["structs"]
-    for name, struct in structs.items():
-        python = getattr(_abi, name.title().replace("_", ""))
-        assert ctypes.sizeof(python) == struct["bytes"], name
 
 
 def test_numbers_of_stamp_states_are_those_of_the_loops() -> None:

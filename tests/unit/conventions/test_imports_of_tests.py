@@ -75,6 +75,7 @@ PRIVATE = {
     "tests/integration/model/test_saved_model.py",
     "tests/support/writer/files.py",
     "tests/unit/arrays/test_compiled_loops.py",
+    "tests/unit/arrays/test_library.py",
     "tests/unit/ingest/test_hostile_files.py",
     "tests/unit/model/process/test_gpu_stamps.py",
 }
