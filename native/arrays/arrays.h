@@ -124,7 +124,9 @@ typedef int16_t i16;
 #define GAP_RULES_FIELDS(F, A)                                                                  \
     F(i64, gaps_kept) F(i64, gpu_tolerance_ns) F(i64, host_tolerance_ns)                                          \
     F(i64, tight_ns)            /* a start so soon after an end waited for it */                \
-    F(i64, late_launch_ns)      /* a start so long after its launch waited for something */
+    F(i64, late_launch_ns)      /* a start so long after its launch waited for something */     \
+    F(i64, late_times)          /* the usual time since the call before: a late call, but */   \
+    F(i64, long_call_ns)        /* not below this */
 // By event the event before it, the kind of edge between them, how many calls back that is; by
 // operation the one before it on its stream.
 #define BINDINGS_FIELDS(F, A) F(i32 *, before) F(i8 *, edge) F(i8 *, back) F(i32 *, on_stream)
@@ -301,7 +303,6 @@ static inline u64 arrays_abi_version(void) {
 }
 
 // ---- What the loops share. ----
-#define LONG_CALL_NS 200000  // from one call to the next: less is no synchronisation
 #define DRIFT_SHIFT 13       // 1 / 8192: clocks that drift by up to 122 ppm
 #define STREAM_GAP_NS 10000  // between kernels of one stream, at most, where nothing else is known
 #define NO_PIECE ((struct line_piece){.low = 1, .high = 0})

@@ -136,8 +136,9 @@ static void bind_start(const struct timed_operations *ops, const struct gap_rule
 }
 
 // The call's predecessor: the call before it, or the end that the host waited for.
-static void bind_call(const struct timed_operations *ops, const struct choices *choices,
-                      const i64 *usual_call_ns, i64 o, i64 first, const struct bindings *out) {
+static void bind_call(const struct timed_operations *ops, const struct gap_rules *rules,
+                      const struct choices *choices, const i64 *usual_call_ns, i64 o, i64 first,
+                      const struct bindings *out) {
     i64 event = 3 * o + EVENT_CALL, call = ops->events[event];
     out->before[event] = NONE, out->edge[event] = EDGE_ROOT, out->back[event] = 0;
     if (o == first) return;
@@ -145,8 +146,8 @@ static void bind_call(const struct timed_operations *ops, const struct choices *
     struct choice chosen = choices->host;
     // Nothing was in flight, and the call came far later than usual: positions that all look alike
     // cannot tell a synchronisation that happens now and then.
-    i64 position = ops->position[o], longer = 4 * usual_call_ns[position];
-    if (longer < LONG_CALL_NS) longer = LONG_CALL_NS;
+    i64 position = ops->position[o], longer = rules->late_times * usual_call_ns[position];
+    if (longer < rules->long_call_ns) longer = rules->long_call_ns;
     if (choices->idle && call - before > longer && choices->drained.operation >= 0)
         chosen = choices->drained;
     if (chosen.operation >= 0 && chosen.time > before) {
@@ -172,7 +173,7 @@ EXPORT void ncclscope_bind(const struct timed_operations *ops, const struct gap_
         out->on_stream[o] = (i32)on_stream;
         struct choices choices = choices_of(ops, rules, possible, o, first, on_stream);
         bind_start(ops, rules, &choices, o, out);
-        bind_call(ops, &choices, usual_call_ns, o, first, out);
+        bind_call(ops, rules, &choices, usual_call_ns, o, first, out);
         i64 end = 3 * o + EVENT_END;
         out->before[end] = (i32)(3 * (i64)ops->last[o] + EVENT_START);
         out->edge[end] = EDGE_TRANSFER, out->back[end] = 0;

@@ -12,7 +12,7 @@ from ncclscope.analysis.waiting.origins import WaitingAccount
 
 Accounts = list[Future[WaitingAccount | None]]
 _MOST = 6
-_WEIGHT = 0.01  # of a round: less does not matter
+WEIGHT = 0.01  # of a round, or of the run: less does not matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def origin_changes(
         for name in names
     ]
     round_ns = np.mean([np.median(job.rounds(rhythm).block_ns) for job in first + second])
-    shown = [c for c in changes if max(*c.a, *c.b) > _WEIGHT * float(round_ns)]
+    shown = [c for c in changes if max(*c.a, *c.b) > WEIGHT * float(round_ns)]
     return tuple(sorted(shown, key=lambda change: -abs(change.difference_ns))[:_MOST])
 
 

@@ -4,6 +4,8 @@ import numpy as np
 
 from ncclscope.arrays.types import Floats, Ints
 
+_FEW_GAPS = 3
+_IRREGULAR = 1.5  # upper by lower quartile; of exponential gaps, 4.8
 DEVIATIONS = 2.0  # standard ones: less is chance, of counts and of sums
 
 
@@ -79,3 +81,15 @@ def is_no_chance(count: float, expected: float) -> bool:
     DEVIATIONS of the difference of two such counts.
     """
     return bool(count > expected + DEVIATIONS * np.sqrt(count + expected))
+
+
+def vary_as_requests(gaps: Floats | Ints) -> bool:
+    """Whether lengths vary as the gaps between requests do, which come by chance.
+
+    >>> [vary_as_requests(np.array(gaps)) for gaps in ([10.0, 11.0, 10.5], [2.0, 30.0, 9.0])]
+    [False, True]
+    """
+    if len(gaps) < _FEW_GAPS:
+        return False
+    low, high = np.quantile(gaps, (0.25, 0.75))
+    return bool(high > _IRREGULAR * low)

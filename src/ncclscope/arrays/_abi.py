@@ -17,7 +17,7 @@ from ctypes import (
 )
 
 # Of the lists; a library that says another number was built from other sources.
-VERSION = 0x5FE27B63192B3364
+VERSION = 0xB03182DAEDE72EB0
 
 
 class Lines(Structure):
@@ -234,6 +234,8 @@ class GapRules(Structure):
         ("host_tolerance_ns", c_int64),
         ("tight_ns", c_int64),
         ("late_launch_ns", c_int64),
+        ("late_times", c_int64),
+        ("long_call_ns", c_int64),
     )
 
 

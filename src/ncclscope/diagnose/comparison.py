@@ -13,7 +13,13 @@ import numpy as np
 
 from ncclscope.analysis.job_samples import JobSamples, Key, KindSamples, Rounds, rhythm_of
 from ncclscope.analysis.measures import percentiles
-from ncclscope.analysis.origin_changes import Accounts, OriginChange, job_account, origin_changes
+from ncclscope.analysis.origin_changes import (
+    WEIGHT,
+    Accounts,
+    OriginChange,
+    job_account,
+    origin_changes,
+)
 from ncclscope.analysis.run_intervals import Difference, difference, half_width, knows_spread
 from ncclscope.analysis.waiting.account import AccountOf, waiting_account
 from ncclscope.analysis.waiting.windows import MOST_AT_ONCE
@@ -33,7 +39,6 @@ _ALLOWANCES = {ROUND: 0.10, MEAN_ROUND: 0.25, WAITING: 0.15, WIRE: 0.15}
 _KIND_ALLOWANCE = 0.50
 _AT_ONCE = 2  # runs of which samples, or accounts of waiting, are made
 Halves = dict[Key, list[float]]  # half-widths of medians by kind, of each run
-_WEIGHT = 0.01  # of the run: less does not matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +389,6 @@ def _wire(
     measure = _ratio(WIRE, sums[0], sums[1], within)
     changed = abs(float(np.mean(sums[1]) - np.mean(sums[0])))
     span_ns = float(np.mean([job.span_ns for job in jobs]))
-    if measure.verdict in (SLOWER, FASTER) and changed < _WEIGHT * span_ns:
+    if measure.verdict in (SLOWER, FASTER) and changed < WEIGHT * span_ns:
         return replace(measure, verdict=UNRESOLVED)
     return measure

@@ -7,7 +7,9 @@ from typing import Any
 from ncclscope.diagnose import SEVERITIES
 
 INFO, WARNING, CRITICAL = SEVERITIES
-GRAVE_SHARE = 0.25  # of the run: what costs more is critical
+# Shares of the run. What costs less than the first is not worth a sentence, less than the second
+# is no problem, and from the third on it is critical.
+LEAST_SHARE, PROBLEM_SHARE, GRAVE_SHARE = 0.01, 0.04, 0.25
 # In this order where severity and loss are equal: what stops a job before what slows it.
 FAMILIES = (
     "hang",

@@ -2,11 +2,10 @@
 
 from ncclscope.analysis.waiting.sampled_delays import SampledDelays
 from ncclscope.analysis.waiting.what_if import Prediction
-from ncclscope.diagnose.finding import CRITICAL, GRAVE_SHARE, INFO, WARNING
+from ncclscope.diagnose.finding import CRITICAL, GRAVE_SHARE, INFO, PROBLEM_SHARE, WARNING
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, duration_range, percent
 
-_PROBLEM_SHARE = 0.04  # of the run: delays that cost less are worth a remark
 IDLE = "it sends to all others, and may have had nothing to send"
 IDLE_ROOTS = "they send to all others, and may have had nothing to send"
 
@@ -33,7 +32,7 @@ def late_by_sample(context: RuleContext) -> list[SampledDelays]:
     """Ranks whose delays are a problem by a sample of operations. Predictions know of the timed
     operations alone, so what these ranks cost is an estimate.
     """
-    return [delays for delays in context.sampled_delays if delays.share >= _PROBLEM_SHARE]
+    return [delays for delays in context.sampled_delays if delays.share >= PROBLEM_SHARE]
 
 
 def severity(context: RuleContext, share: float, last_share: float = 0.0) -> str:
@@ -42,7 +41,7 @@ def severity(context: RuleContext, share: float, last_share: float = 0.0) -> str
     """
     judged_ns = context.waiting.judged_ns if context.waiting is not None else 0
     scale = max(context.run.span_ns / max(judged_ns, 1), 1.0) if judged_ns else 1.0
-    if max(share, last_share) * scale < _PROBLEM_SHARE:
+    if max(share, last_share) * scale < PROBLEM_SHARE:
         return INFO
     return CRITICAL if share * scale >= GRAVE_SHARE else WARNING
 

@@ -21,7 +21,7 @@ from ncclscope.model.schema import NONE
 from ncclscope.model.streams import MEETS_NEEDED, meets_of, rules_of
 from ncclscope.nccl.functions import EVERYBODY
 
-_GOOD_ERROR_NS = 50_000  # clocks that agree so well stay as they are
+GOOD_ERROR_NS = 50_000  # clocks that agree so well stay as they are
 _WINDOW_NS = 1_000_000_000  # drift of 100 ppm is 100 µs then
 _LEAST_ENDS = 8  # of a node in a window
 _MOST_ENDS = 300_000
@@ -43,7 +43,7 @@ class _Ends:
 def with_agreeing_ends(run: Run, kernels: Kernels) -> Kernels:
     """Kernels on clocks whose collectives end together; as they are where clocks are good."""
     node = run.node_of[kernels.ranks[kernels.rank]]
-    doubtful = kernels.error_ns > _GOOD_ERROR_NS
+    doubtful = kernels.error_ns > GOOD_ERROR_NS
     if not doubtful.any() or (node == NONE).any():
         return kernels
     origin = int(kernels.events_ns.min())
@@ -68,7 +68,7 @@ def with_agreeing_ends(run: Run, kernels: Kernels) -> Kernels:
 def _ends(run: Run, kernels: Kernels, node: Ints, origin: int) -> _Ends | None:
     """Ends by meeting and node; None where no collective joins nodes whose clocks are doubtful."""
     words = run.model.words
-    rows = np.flatnonzero((kernels.meeting != NONE) & (kernels.error_ns > _GOOD_ERROR_NS))
+    rows = np.flatnonzero((kernels.meeting != NONE) & (kernels.error_ns > GOOD_ERROR_NS))
     columns = {name: run.operations[name][kernels.row[rows]] for name in MEETS_NEEDED}
     meets = meets_of(columns, rules_of(words["function"], words["algorithm"]))
     rows = rows[meets == EVERYBODY]

@@ -19,17 +19,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.analysis.waiting.arrivals import START, Arrivals
-from ncclscope.analysis.waiting.dependencies import Dependencies
+from ncclscope.analysis.waiting.dependencies import LEAST_WAIT_NS, Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
-from ncclscope.analysis.waiting.usual_lengths import UsualLengths
+from ncclscope.analysis.waiting.usual_lengths import THREADS, UsualLengths
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import address, library
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import NONE
 
 _HORIZON_NS = 1_000_000_000  # before the start that waited
-_LEAST_WAIT_NS = 2_000  # less is not looked at
-_THREADS = 2
 _WORTH_THREADS = 1_000_000  # waits; windows of long runs have fewer, and threads of their own
 
 
@@ -84,7 +82,7 @@ def charge_waits(
     wait = arrivals.wait_ns if chosen is None else np.where(chosen, arrivals.wait_ns, 0)
     ranks = len(kernels.ranks)
     waited = np.flatnonzero(wait > 0)
-    certain = wait[waited] > np.maximum(kernels.error_ns[waited], _LEAST_WAIT_NS)
+    certain = wait[waited] > np.maximum(kernels.error_ns[waited], LEAST_WAIT_NS)
     below_error = int(wait[waited[~certain]].sum())
     total = int(wait.sum())
     early = waited[certain].astype(np.int32)
@@ -100,7 +98,7 @@ def charge_waits(
         address(dependencies.blocked), address(origin),
     )  # fmt: skip
     by_ranks = np.zeros((ranks, ranks), np.int64)
-    parts = _THREADS if len(early) > _WORTH_THREADS else 1
+    parts = THREADS if len(early) > _WORTH_THREADS else 1
     edges = np.linspace(0, len(early), parts + 1).astype(np.int64).tolist()
 
     def charged(begin: int, end: int) -> tuple[Ints, Ints, Ints]:

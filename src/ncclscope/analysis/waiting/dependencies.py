@@ -25,8 +25,15 @@ from ncclscope.analysis.own_time import window_edges
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.arrivals import Arrivals
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
-from ncclscope.analysis.waiting.late_calls import BUSY, LateCalls, late_calls
+from ncclscope.analysis.waiting.late_calls import (
+    BUSY,
+    LATE,
+    LONG_CALL_NS,
+    LateCalls,
+    late_calls,
+)
 from ncclscope.analysis.waiting.overlap import TIGHT_NS, overlaps_wait
+from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import address, library, pointer
@@ -40,8 +47,7 @@ _GAPS_KEPT = 4  # the smallest of each position
 _SAMPLED_GAPS = 200  # of a position: of these the smallest are about the 2nd percentile
 _GPU_TOLERANCE_NS = 3_000  # stamps of one GPU against each other
 _HOST_TOLERANCE_NS = 20_000  # host against GPU, at least
-_LEAST_WAIT_NS = 2_000
-_LEAST_REPEATS = 8
+LEAST_WAIT_NS = 2_000  # less is not looked at
 _MOST_REFUTED = 0.01
 _LEAST_LOOSE = 4  # starts of a position that came later than right after an end
 _LONGEST_CHAIN = 16  # of starts that were held back one by the other
@@ -92,8 +98,9 @@ def dependencies_of(
     """What each event followed."""
     operations = operations_for_c(kernels, arrivals, position)
     rules = _abi.GapRules(
-        _GAPS_KEPT, _GPU_TOLERANCE_NS, _host_tolerance(run), TIGHT_NS, _late_launch(kernels)
-    )
+        _GAPS_KEPT, _GPU_TOLERANCE_NS, _host_tolerance(run), TIGHT_NS, _late_launch(kernels),
+        LATE, LONG_CALL_NS,
+    )  # fmt: skip
     possible, least_gap = _possible(operations, rules, kernels.kind, position, positions)
     events = 3 * len(kernels)
     before, edge = np.empty(events, np.int32), np.empty(events, np.int8)
@@ -163,7 +170,7 @@ def _blocked(
     """
     gap, behind = length[1::3], before[1::3] // 3
     tight = (edge[1::3] == _abi.EDGE_GPU) & (gap <= TIGHT_NS)
-    held = tight & (arrivals.wait_ns[behind] > np.maximum(gap, _LEAST_WAIT_NS))
+    held = tight & (arrivals.wait_ns[behind] > np.maximum(gap, LEAST_WAIT_NS))
     rows = np.flatnonzero(tight)
     if len(rows):
         loose = np.flatnonzero((edge[1::3] == _abi.EDGE_GPU) & ~tight)
@@ -211,13 +218,13 @@ def _possible(
         pointer(counted), pointer(gaps),
     )  # fmt: skip
     seen = counted[:, 0].copy()
-    few = seen < _LEAST_REPEATS
+    few = seen < LEAST_REPEATS
     pooled = _by_kind(counted, kind, position, positions)
     counted[few] = pooled[few]
     possible = np.zeros(cells, np.uint8)
     for bit, refuted in ((_abi.AFTER_ON_GPU, counted[:, 1]), (_abi.AFTER_ON_HOST, counted[:, 2])):
         of = counted[:, 0]
-        holds = (of >= _LEAST_REPEATS) & (refuted <= _MOST_REFUTED * of)
+        holds = (of >= LEAST_REPEATS) & (refuted <= _MOST_REFUTED * of)
         possible |= (holds << bit).astype(np.uint8)
     # About the 2nd percentile of the sampled gaps; the smallest where few were seen.
     sampled = np.minimum(seen, _SAMPLED_GAPS)

@@ -19,8 +19,8 @@ from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Floats, Ints
 
 BUSY, UNDECIDED = -1, 0  # else: how many calls back the kernel is that the host waited for
-_LONG_CALL_NS = 200_000  # since the call before: less is no wait
-_LATE = 4  # times the usual time since the call before, at its position or on its rank
+LONG_CALL_NS = 200_000  # since the call before: less is no wait
+LATE = 4  # times the usual time since the call before, at its position or on its rank
 _LEAST_LATE = 4  # late calls of a rank at a position
 _STEADIER = 2.0  # how much less one varies than the other
 _RIGHT_AFTER = 0.1  # of the time since the call before: chance does not end a kernel just then
@@ -47,10 +47,10 @@ def late_calls(
     of_rank = quantile_by_group(
         kernels.rank[followed].astype(np.int64), len(kernels.ranks), since[followed], 0.5
     )
-    late = since > np.maximum(_LATE * usual_call_ns[position], _LONG_CALL_NS)
+    late = since > np.maximum(LATE * usual_call_ns[position], LONG_CALL_NS)
     mixed = np.zeros(len(usual_call_ns), bool)  # positions at which some calls are late
     mixed[position[same_rank & late]] = True
-    late |= (since > np.maximum(_LATE * of_rank[kernels.rank], _LONG_CALL_NS)) & ~mixed[position]
+    late |= (since > np.maximum(LATE * of_rank[kernels.rank], LONG_CALL_NS)) & ~mixed[position]
     rows = np.flatnonzero(same_rank & late)
     back = np.full(len(rows), UNDECIDED, np.int64)
     if not len(rows):

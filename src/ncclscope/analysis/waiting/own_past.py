@@ -20,7 +20,7 @@ _GOOD = 1  # the second best block: one may be fast by chance
 _LEAST = 24  # transfers of a kind
 _SLOWER = 1.3  # times what is long in the good block
 _SHARE = 0.2  # of all transfers that are slower than that
-_HIGH = 0.9
+HIGH = 0.9  # quantile of lengths that are long
 
 
 def own_past(kind: Ints, member: Ints, length: Ints, end_ns: Ints, rows: Ints) -> Floats:
@@ -43,7 +43,7 @@ def own_past(kind: Ints, member: Ints, length: Ints, end_ns: Ints, rows: Ints) -
     first = np.searchsorted(own, np.arange(kinds))
     blocks = np.where(count >= _MANY, _MORE_BLOCKS, _BLOCKS)
     block = (np.arange(len(rows)) - first[own]) * blocks[own] // count[own]
-    table = member_quantiles(own, kinds, block, length[rows], (0.5, _HIGH))
+    table = member_quantiles(own, kinds, block, length[rows], (0.5, HIGH))
     order = np.lexsort((table.quantiles[0], table.group))
     good = order[np.searchsorted(table.group[order], np.flatnonzero(alone)) + _GOOD]
     limit = np.full(kinds, np.inf)

@@ -11,7 +11,13 @@ import numpy as np
 
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
-from ncclscope.analysis.waiting.rank_delays import LEAST_PAUSE, MOST_KERNELS, is_idle_root
+from ncclscope.analysis.waiting.rank_delays import (
+    DENSE,
+    LEAST_PAUSE,
+    MOST_KERNELS,
+    OFTEN,
+    is_idle_root,
+)
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
@@ -19,8 +25,6 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 _LEAST_SHARE = 0.03  # of the run, by all pauses of a rank
 _TIMES_NOISE = 4.0  # what is long on other ranks
 _LONG = 0.99  # quantile of the excess of edges
-_DENSE = 0.12  # of the chances: more often is a habit
-_FEW = 5  # times: fewer are no habit, whatever the chances
 _SAME_HOST = 0.75  # of the ranks of a host that pause together
 _MOST_OF_HOST = 20  # pauses of a rank: more are a habit
 _SAME_TIME = 0.5  # of a pause, in the median of other ranks: all of them paused
@@ -235,8 +239,8 @@ def _events(waiting: Waiting, place: int, on_path: np.ndarray, least_ns: float) 
     limit = max(least_ns, _TIMES_NOISE * noise)
     rows, columns = np.nonzero((on_path > limit) & own[:, None])
     events = np.sort(3 * rows + columns)
-    if len(events) < _FEW:
+    if len(events) < OFTEN:
         return np.asarray(events)
     positions = np.unique(waiting.dependencies.position[events // 3])
     chances = int(np.isin(waiting.dependencies.position[own], positions).sum())
-    return np.asarray(events if len(events) < _DENSE * chances else events[:0])
+    return np.asarray(events if len(events) < DENSE * chances else events[:0])

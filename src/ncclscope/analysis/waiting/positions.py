@@ -22,7 +22,7 @@ from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import NONE
 
 _CONTEXTS = (12, 4, 1)  # calls
-_LEAST_REPEATS = 8
+LEAST_REPEATS = 8  # of a position: fewer show nothing
 _SAME_PROGRAM = 0.9  # of the usual positions of two ranks in common
 _MOST_PROGRAMS = 64
 _MOST_CELLS = 1 << 27
@@ -47,7 +47,7 @@ def positions_of(kernels: Kernels) -> tuple[Numbers, int]:
             break
         position, positions = _positions(kernels, context)
         repeats = np.bincount(position, minlength=positions)
-        enough = repeats[position[open_]] >= _LEAST_REPEATS
+        enough = repeats[position[open_]] >= LEAST_REPEATS
         if context == _CONTEXTS[-1]:
             enough[:] = True
         chosen = open_[enough]
@@ -61,6 +61,15 @@ def _positions(kernels: Kernels, context: int) -> tuple[Numbers, int]:
         pointer(kernels.rank), pointer(kernels.kind), length_arg(kernels), context, pointer(hashes)
     )
     return factorize(hashes)
+
+
+def makes_equal_calls(kernels: Kernels) -> bool:
+    """Whether all ranks make the same calls in the same order, but for a few."""
+    counts = np.bincount(kernels.rank, minlength=len(kernels.ranks))
+    if int(counts.min()) != int(counts.max()):
+        return False
+    kind = kernels.kind.reshape(len(counts), -1)
+    return bool((kind != kind[0]).mean() <= _MOST_DIFFERENT)
 
 
 def with_burst_places(kernels: Kernels) -> Kernels:
@@ -82,13 +91,10 @@ def _burst_places(kernels: Kernels) -> Ints | None:
         calls of most ranks    ||||      ||||      ||||
         place                  0123      0123      0123
     """
-    counts = np.bincount(kernels.rank, minlength=len(kernels.ranks))
-    if int(counts.min()) != int(counts.max()) or int(counts.max()) < _LEAST_BURSTS:
+    calls = len(kernels) // len(kernels.ranks)
+    if calls < _LEAST_BURSTS or not makes_equal_calls(kernels):
         return None
-    shape = len(kernels.ranks), int(counts.max())
-    kind = kernels.kind.reshape(shape)
-    if (kind != kind[0]).mean() > _MOST_DIFFERENT:
-        return None
+    shape = len(kernels.ranks), calls
     since = np.diff(kernels.events_ns[:, 0].reshape(shape), axis=1, prepend=0)
     limit = np.maximum(_BURST_GAP * np.median(since, axis=1, keepdims=True), _LEAST_GAP_NS)
     begins = (since > limit).mean(axis=0) > 0.5
@@ -96,7 +102,7 @@ def _burst_places(kernels: Kernels) -> Ints | None:
     first = np.flatnonzero(begins)
     lengths = np.diff(np.append(first, shape[1]))
     usual = int(np.bincount(lengths).argmax())
-    if usual < 2 or (lengths == usual).sum() < max(_SAME_LENGTH * len(lengths), _LEAST_REPEATS):
+    if usual < 2 or (lengths == usual).sum() < max(_SAME_LENGTH * len(lengths), LEAST_REPEATS):
         return None
     # Gaps between bursts may be too short to see, as before a rank became late.
     return np.asarray((np.arange(shape[1]) - np.repeat(first, lengths)) % usual)

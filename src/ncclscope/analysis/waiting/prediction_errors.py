@@ -16,6 +16,8 @@ part of the gain, so what they may gain comes on top of it.
 
 import numpy as np
 
+from ncclscope.analysis.robust_statistics import vary_as_requests
+from ncclscope.analysis.waiting.clocks import GOOD_ERROR_NS
 from ncclscope.analysis.waiting.origins import Waiting, excess_once_ns
 from ncclscope.analysis.waiting.positions import period_of
 from ncclscope.arrays import _abi
@@ -25,14 +27,11 @@ from ncclscope.nccl.functions import ROOT_FIRST, waits_for
 # Of the gain: what predictions for jobs of the laboratory were off by.
 _DOUBT, _DOUBT_OF_UNEVEN_STEPS, _DOUBT_OF_LAUNCHES, _DOUBT_OF_LINKS = 0.08, 0.25, 0.6, 0.6
 _FEW_STEPS = 10
-_BAD_CLOCKS_NS = 50_000
 _UNEVEN = 1.12  # 90th percentile by median of the own time before an event
 _LONG_NS = 100_000  # own times that count for that
 _NOTABLE = 0.1  # of the usual length
 _SEVERAL = 8  # calls of a root
 _MUCH_LONGER = 10  # times what is short before a call of a root
-_FEW_GAPS = 3
-_IRREGULAR = 1.5  # upper by lower quartile of these gaps; of exponential ones, 2
 
 
 class PredictionErrors:
@@ -172,7 +171,7 @@ def _is_slow_to_launch(waiting: Waiting, own: Bools) -> bool:
 def _has_gaps(waiting: Waiting) -> bool:
     """Whether the record hides what follows what: clocks agree badly, or records were lost."""
     lost = bool(waiting.run.model.completeness.dropped)
-    return lost or int(waiting.kernels.error_ns.max()) > _BAD_CLOCKS_NS
+    return lost or int(waiting.kernels.error_ns.max()) > GOOD_ERROR_NS
 
 
 def _steps(waiting: Waiting) -> int:
@@ -196,7 +195,4 @@ def _idle_ns(waiting: Waiting) -> float:
         return 0.0
     length = waiting.dependencies.length_ns[3 * rows]
     idle = length[length > _MUCH_LONGER * np.quantile(length, 0.1)]
-    if len(idle) < _FEW_GAPS:
-        return 0.0
-    low, high = np.quantile(idle, (0.25, 0.75))
-    return float(idle.sum()) if high > _IRREGULAR * low else 0.0
+    return float(idle.sum()) if vary_as_requests(idle) else 0.0

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.analysis.robust_statistics import vary_as_requests
 from ncclscope.analysis.waiting.origins import KINDS, Waiting, typical_excess
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Ints
@@ -12,10 +13,8 @@ from ncclscope.nccl.functions import ROOT_FIRST, waits_for
 MOST_KERNELS = 2_000_000  # of a run that is looked at in full: in rounds, and host by host
 OFTEN = 5  # times: fewer are pauses
 LEAST_PAUSE = 0.01  # of the run: delays that are no habit and longer are pauses
-_DENSE = 0.12  # of the chances between the first and the last: fewer are pauses
+DENSE = 0.12  # of the chances: fewer are pauses
 _MOSTLY_AS_ROOT = 0.8  # of the delays of a server
-_FEW_GAPS = 3
-_IRREGULAR = 1.5  # upper by lower quartile; of exponential gaps, 2
 _PAUSE = 10.0  # times what is typical
 
 
@@ -88,13 +87,12 @@ def is_idle_root(waiting: Waiting, events: Ints) -> bool:
     between requests do: a server that has nothing to do is as late as a slow one.
     """
     run, rows = waiting.run, waiting.kernels.row[events // 3]
-    if len(rows) < _FEW_GAPS:
+    if not vary_as_requests(waiting.excess_ns[events]):
         return False
     sends = np.array([waits_for(name) == ROOT_FIRST for name in run.model.words["function"]])
     is_root = run.column("root", rows) == run.column("rank", rows)
     as_root = float(np.mean(sends[run.column("function", rows)] & is_root))
-    low, high = np.quantile(waiting.excess_ns[events], (0.25, 0.75))
-    return bool(as_root > _MOSTLY_AS_ROOT and high > _IRREGULAR * low)
+    return as_root > _MOSTLY_AS_ROOT
 
 
 def _by_kind(waiting: Waiting, events: Ints) -> dict[str, int]:
@@ -129,4 +127,4 @@ def _is_steady(waiting: Waiting, events: Ints) -> bool:
         )
 
     alike = int(np.isin(places(own), np.unique(places(events))).sum())
-    return len(events) >= _DENSE * alike
+    return len(events) >= DENSE * alike

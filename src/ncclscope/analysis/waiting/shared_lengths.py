@@ -14,22 +14,13 @@ longer than others.
 import numpy as np
 
 from ncclscope.analysis.waiting.kernels import Kernels
+from ncclscope.analysis.waiting.positions import makes_equal_calls
 from ncclscope.arrays.types import Bools, Floats, Ints
 
 _LEAST_RANKS = 3
 _MOST_RANKS = 0.75  # of all ranks must show how long it took: slow ranks may be the half that does
-_MOST_DIFFERENT = 0.02  # of the calls of ranks
 _LEAST_LONGER, _LEAST_LONGER_NS = 0.1, 20_000  # than usual: less is noise
 _LONGEST = np.iinfo(np.int64).max
-
-
-def makes_equal_calls(kernels: Kernels) -> bool:
-    """Whether all ranks make the same calls in the same order."""
-    counts = np.bincount(kernels.rank, minlength=len(kernels.ranks))
-    if len(counts) < _LEAST_RANKS or int(counts.min()) != int(counts.max()):
-        return False
-    kind = kernels.kind.reshape(len(counts), -1)
-    return bool((kind != kind[0]).mean() <= _MOST_DIFFERENT)
 
 
 def with_shared_lengths(
@@ -39,7 +30,7 @@ def with_shared_lengths(
     can be compared; `shown`: lengths that are the rank's own; `any_group`: edges of other groups
     than that of most ranks are raised, too.
     """
-    if not makes_equal_calls(kernels):
+    if len(kernels.ranks) < _LEAST_RANKS or not makes_equal_calls(kernels):
         return usual
     shape = len(kernels.ranks), -1
     longer = length - usual[0] > np.maximum(_LEAST_LONGER * usual[0], _LEAST_LONGER_NS)

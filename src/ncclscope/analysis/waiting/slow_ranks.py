@@ -23,7 +23,7 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 _SLOW_RANK = 1.15  # times as long as others at positions that can be compared
 _MOST_RANKS = 0.6  # of those that have a position
 _ALIKE = 1.2  # how far these may differ from each other
-_STEADY = 6  # edges of a rank at one position: fewer show no habit
+STEADY = 6  # edges of a rank, or of another member, at one position: fewer show no habit
 _LONGEST_CHAIN = 8  # kernels
 
 
@@ -81,7 +81,7 @@ def _slowness(
     everybody = np.bincount(members, minlength=groups)
     shown = np.bincount(table.group, minlength=groups)
     by_most = ((shown > 1) & (shown > _MOST_RANKS * everybody))[table.group]
-    slow = _slow_members(table.member, ratio, by_most & (table.count >= _STEADY), ranks)
+    slow = _slow_members(table.member, ratio, by_most & (table.count >= STEADY), ranks)
     of_slow = ~np.isnan(slow[table.member])
     quick = np.bincount(table.group, ~of_slow, minlength=groups)
     alone = np.flatnonzero(of_slow & (quick[table.group] == 0))

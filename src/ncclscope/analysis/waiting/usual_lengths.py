@@ -15,24 +15,22 @@ import numpy.typing as npt
 from ncclscope.analysis.waiting.arrivals import START
 from ncclscope.analysis.waiting.dependencies import Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels
-from ncclscope.analysis.waiting.own_past import own_past
+from ncclscope.analysis.waiting.own_past import HIGH, own_past
+from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.quantiles import MemberQuantiles, member_quantiles
 from ncclscope.analysis.waiting.shared_lengths import with_shared_lengths
-from ncclscope.analysis.waiting.slow_ranks import without_slowness
+from ncclscope.analysis.waiting.slow_ranks import STEADY, without_slowness
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 
-_LEAST_REPEATS = 8
 _LEAST_OF_KIND = 2
 _FAR_FASTER = 2.0
 _SLOW_STAGE = 1.4  # own time, times that of the median stage: less is design
 _LEAST_STAGES = 4
 _COMPARED_IN_STAGES = (_abi.EDGE_GPU, _abi.EDGE_HOST, _abi.EDGE_HOST_AFTER_SYNC)
-_STEADY = 6  # edges of a member at one position: fewer show no habit
-_HIGH = 0.9
 _SAMPLE, _SAMPLE_OF_PART = 1_000_000, 400_000  # kernels; of a part of a run that has more parts
 _RUN = 64  # calls in a row are sampled together
-_THREADS = 2
+THREADS = 2
 _WORTH_THREADS = 300_000  # kernels
 
 
@@ -82,7 +80,7 @@ def usual_lengths_of(
     edges = _Edges(kernels, dependencies, rank, sample, every, sample[~ignored[sample]])
     usual = np.empty((2, count, 3))  # median and high
     # Sorting and gathering leave other threads room.
-    with ThreadPoolExecutor(_THREADS if count > _WORTH_THREADS else 1) as pool:
+    with ThreadPoolExecutor(THREADS if count > _WORTH_THREADS else 1) as pool:
         own = [pool.submit(_of_own_edges, edges, event) for event in (0, 1)]
         usual[:, :, 2], excess, total = _of_transfers(edges, end_ns)
         usual[:, :, 0], of_calls = own[0].result()
@@ -176,7 +174,7 @@ def _of_other_links(edges: _Edges, kind: Ints, length: Ints) -> Floats:
     order = np.lexsort((table.quantiles[0], table.group))
     fastest = order[np.flatnonzero(np.diff(table.group[order], prepend=-1))]
     usual = table.of_usual_member(0, kinds)[table.group[fastest]]
-    few = np.isin(members[table.group[fastest]], (3, 4)) & (table.count[fastest] >= _LEAST_REPEATS)
+    few = np.isin(members[table.group[fastest]], (3, 4)) & (table.count[fastest] >= LEAST_REPEATS)
     fastest = fastest[few & (table.quantiles[0][fastest] * _FAR_FASTER < usual)]
     values = np.full((2, kinds), np.nan)
     values[:, table.group[fastest]] = [table.quantiles[place][fastest] for place in (0, 1)]
@@ -248,7 +246,7 @@ def _numbered(codes: Ints) -> Ints:
 
 def _quantiles(group: Ints, member: Ints, length: Ints, rows: Ints) -> MemberQuantiles:
     groups = int(group.max(initial=0)) + 1
-    return member_quantiles(group[rows], groups, member[rows], length[rows], (0.5, _HIGH))
+    return member_quantiles(group[rows], groups, member[rows], length[rows], (0.5, HIGH))
 
 
 def _usual(
@@ -256,7 +254,7 @@ def _usual(
 ) -> Floats:
     """Median and high quantile by group: the fine one, or the coarse one where that is small."""
     by_group = []
-    for group, least in zip(groups_of, (_LEAST_REPEATS, _LEAST_OF_KIND), strict=True):
+    for group, least in zip(groups_of, (LEAST_REPEATS, _LEAST_OF_KIND), strict=True):
         groups = int(group.max(initial=0)) + 1
         table = _quantiles(group, member, length, sample)
         enough = table.count_by_group(groups) * every >= least
@@ -306,7 +304,7 @@ def _steady(table: MemberQuantiles, members: int) -> tuple[Floats, Floats]:
     """
     groups = int(table.group.max(initial=0)) + 1
     usual = table.of_usual_member(0, groups)[table.group]
-    often = table.count >= _STEADY
+    often = table.count >= STEADY
     beyond = np.where(often, np.maximum(table.median_at_least - usual, 0.0), 0.0)
     excess = np.bincount(table.member, beyond * table.count, minlength=members)
     total = np.bincount(table.member, table.quantiles[0] * table.count, minlength=members)

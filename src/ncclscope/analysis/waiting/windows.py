@@ -24,6 +24,7 @@ import numpy as np
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.origins import Origin, RankWaiting, WaitingAccount
 from ncclscope.analysis.waiting.path_parts import PathPart
+from ncclscope.analysis.waiting.usual_lengths import THREADS
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import NONE
 
@@ -31,7 +32,6 @@ WINDOW = 500_000  # operations; two windows at once need about 0.8 GB
 MOST_AT_ONCE = 2_000_000  # operations of a run that is judged as a whole
 _CALLS_BEFORE = 512  # of each rank: waits are followed back by some 20 edges
 _MOST_BEFORE = 0.1  # of a window
-_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def in_windows(
     run: Run, rows: Ints, part_of: Callable[[Window], Part | None], size: int
 ) -> Part | None:
     """What all windows of these operations come to together; two are worked on at a time."""
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(lambda make: part_of(make()), windows_of(run, rows, size))
         parts = [part for part in found if part is not None]
     if not parts:

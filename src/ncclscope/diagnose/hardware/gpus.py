@@ -6,7 +6,16 @@ import numpy as np
 
 from ncclscope.arrays.types import Ints
 from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
-from ncclscope.diagnose.hardware.peers import combine, is_shared, medians_of_others, percent_range
+from ncclscope.diagnose.hardware.peers import (
+    MANY_ERRORS,
+    OFTEN_FULL,
+    SELDOM_FULL,
+    TIMES_USUAL,
+    combine,
+    is_shared,
+    medians_of_others,
+    percent_range,
+)
 from ncclscope.diagnose.hardware.samples import (
     FAMILY,
     FEWEST,
@@ -25,8 +34,7 @@ _SLOWED = 0.2  # of the busy time
 _CAPPED = 0.5
 _LOWER_CLOCK = 0.95  # of what others have: less is slower
 _BUSY_PERCENT = 50
-_FULL, _OFTEN_FULL, _SELDOM_FULL = 0.75, 0.2, 0.05  # of a link's capacity; of the time
-_MANY_ERRORS, _TIMES_USUAL = 10, 10
+_FULL = 0.75  # of a link's capacity
 _MOST_XIDS = 4
 _XIDS = {
     13: "an error of the program", 31: "an error of the program", 43: "an error of the program",
@@ -236,10 +244,10 @@ def _full_pcie(samples: HardwareSamples) -> list[Finding]:
     usually = medians_of_others({place: full for place, (full, _) in use.items()})
     single: list[Finding] = []
     shared: list[Finding] = []
-    often = {place: numbers for place, numbers in use.items() if numbers[0] >= _OFTEN_FULL}
+    often = {place: numbers for place, numbers in use.items() if numbers[0] >= OFTEN_FULL}
     for place, (full, most) in sorted(often.items(), key=lambda item: -item[1][0]):
         theirs = usually.get(place)
-        alone = theirs is not None and theirs < _SELDOM_FULL
+        alone = theirs is not None and theirs < SELDOM_FULL
         peers_text = "" if theirs is None else f", others {percent(theirs)}"
         finding = Finding(
             FAMILY,
@@ -324,7 +332,7 @@ def _errors(samples: HardwareSamples) -> list[Finding]:
     usually = medians_of_others(grown)
     for place, count in grown.items():
         theirs = usually.get(place, 0.0)
-        if count >= _MANY_ERRORS and count > _TIMES_USUAL * theirs:
+        if count >= MANY_ERRORS and count > TIMES_USUAL * theirs:
             sentence = f"NVLinks of {samples.name(place)} had {count:,} errors, others {theirs:.0f}"
             advice = "look at `nvidia-smi nvlink -e`; reseat or replace what it points at"
             findings.append(_error(samples, place, "NVLink", sentence, advice, count))

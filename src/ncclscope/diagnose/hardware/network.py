@@ -4,6 +4,10 @@ from dataclasses import replace
 
 from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
 from ncclscope.diagnose.hardware.peers import (
+    MANY_ERRORS,
+    OFTEN_FULL,
+    SELDOM_FULL,
+    TIMES_USUAL,
     by_kind,
     combine,
     is_shared,
@@ -35,8 +39,7 @@ _USUAL = (
     "retransmissions",
     "tx_discards",
 )  # some are normal: only a comparison with others says much
-_MANY, _TIMES_USUAL = 10, 10
-_FULL, _OFTEN_FULL, _SELDOM_FULL = 0.85, 0.2, 0.05  # of a link's speed; of the time
+_FULL = 0.85  # of a link's speed
 _BYTES_A_MBIT = 125_000
 _IDLE = 0.01  # of the busiest link's bytes: less is not the job's
 
@@ -96,8 +99,8 @@ def _errors(samples: HardwareSamples) -> list[Finding]:
             theirs = usual.get(place)
             if theirs is None and counter in _USUAL:
                 continue
-            least = 1 if counter == "link_downed" else _MANY
-            if count >= least and count > _TIMES_USUAL * (theirs or 0.0):
+            least = 1 if counter == "link_downed" else MANY_ERRORS
+            if count >= least and count > TIMES_USUAL * (theirs or 0.0):
                 by_place.setdefault(place, {})[counter] = count
     findings = []
     for place, facts in sorted(by_place.items(), key=lambda item: -max(item[1].values())):
@@ -177,7 +180,7 @@ def _full(samples: HardwareSamples) -> list[Finding]:
 def _full_of_a_kind(samples: HardwareSamples, full: dict[Place, float]) -> list[Finding]:
     usual = medians_of_others(full)
     alone, shared = [], []
-    often = {place: share for place, share in full.items() if share >= _OFTEN_FULL}
+    often = {place: share for place, share in full.items() if share >= OFTEN_FULL}
     for place, share in sorted(often.items(), key=lambda item: -item[1]):
         theirs = usual.get(place)
         peers_text = "" if theirs is None else f", others {percent(theirs)}"
@@ -186,7 +189,7 @@ def _full_of_a_kind(samples: HardwareSamples, full: dict[Place, float]) -> list[
         finding = _finding(
             samples, place, "full network link", sentence, advice, {"full_share": share}
         )
-        if theirs is not None and theirs < _SELDOM_FULL:
+        if theirs is not None and theirs < SELDOM_FULL:
             alone.append(finding)
         else:
             shared.append(replace(finding, severity=INFO))

@@ -11,6 +11,8 @@ from ncclscope.diagnose.hardware.samples import Place
 from ncclscope.humanize import percent, plural
 
 MOST = 6  # findings of a kind
+OFTEN_FULL, SELDOM_FULL = 0.2, 0.05  # of the time: a link, and its peers
+MANY_ERRORS, TIMES_USUAL = 10, 10  # at least, and times those of its peers
 _MANY = 3  # that are combined into one, where they are most of their peers
 _SHOWN = 3
 

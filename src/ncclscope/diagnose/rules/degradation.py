@@ -6,13 +6,19 @@ import numpy as np
 
 from ncclscope.analysis.change import INTER_NODE, Slowdown, slowdowns
 from ncclscope.analysis.waiting.what_if import Change
-from ncclscope.diagnose.finding import CRITICAL, GRAVE_SHARE, WARNING, Evidence, Finding
+from ncclscope.diagnose.finding import (
+    CRITICAL,
+    GRAVE_SHARE,
+    LEAST_SHARE,
+    PROBLEM_SHARE,
+    WARNING,
+    Evidence,
+    Finding,
+)
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import percent, plural
 
 _SLOWER = 1.2  # times as long: less is not looked for
-_LOST_SHARE = 0.01
-_LOST_AT_TIMES = 0.04  # networks vary: less is no problem
 _MOST_REPLAYED = 1_000  # slow collectives
 _MOST_NAMES = 4
 # Findings are sorted by the time that they cost: this one follows the slowdown that it is about.
@@ -83,7 +89,7 @@ def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
     if context.what_if is not None and not context.what_if.why_not and _is_replayed(slowdown):
         share = min(share, context.what_if.predict(_as_before(slowdown)).gained_share)
         at_most = ""
-    if share < (_LOST_SHARE if slowdown.at_times is None else _LOST_AT_TIMES):
+    if share < (LEAST_SHARE if slowdown.at_times is None else PROBLEM_SHARE):  # networks vary
         return None
     factor, at = _factor(slowdown), context.at(slowdown.began_ns)
     when, until, compared = f"from {at} s on", "", f"before and after {at} s"

@@ -3,12 +3,18 @@
 from shlex import quote
 
 from ncclscope.analysis.size_bandwidth import SlowSizes, slow_sizes
-from ncclscope.diagnose.finding import CRITICAL, GRAVE_SHARE, WARNING, Evidence, Finding
+from ncclscope.diagnose.finding import (
+    CRITICAL,
+    GRAVE_SHARE,
+    PROBLEM_SHARE,
+    WARNING,
+    Evidence,
+    Finding,
+)
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import binary_size, percent, ranks_in_words
 
 _SLOWER = 2.5  # times: protocols and caches explain less
-_LOST_SHARE = 0.04  # of the run
 
 
 def find(context: RuleContext) -> list[Finding]:
@@ -16,7 +22,7 @@ def find(context: RuleContext) -> list[Finding]:
     findings = [
         _finding(context, sizes, sizes.lost_ns / context.run.span_ns)
         for sizes in slow_sizes(context.run, context.synchronized, _SLOWER)
-        if sizes.lost_ns >= _LOST_SHARE * context.run.span_ns
+        if sizes.lost_ns >= PROBLEM_SHARE * context.run.span_ns
     ]
     return sorted(findings, key=lambda finding: -finding.lost_share)
 

@@ -16,7 +16,14 @@ from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.root_causes import far_longer
 from ncclscope.analysis.waiting.what_if import Change, Prediction
 from ncclscope.arrays.types import Bools, Ints
-from ncclscope.diagnose.finding import CRITICAL, GRAVE_SHARE, WARNING, Evidence, Finding
+from ncclscope.diagnose.finding import (
+    CRITICAL,
+    GRAVE_SHARE,
+    LEAST_SHARE,
+    WARNING,
+    Evidence,
+    Finding,
+)
 from ncclscope.diagnose.late_ranks import instead
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent, ranks_in_words
@@ -29,7 +36,6 @@ _EXPLAINED = 0.2  # of what a slower link at the same rank takes beyond the usua
 _TIMES_NOISE = 6.0
 _NOISE_FLOOR = 0.05
 LEAST_OPERATIONS = 10  # of a link
-_LOST_SHARE = 0.01
 _MOST = 6  # findings
 _PROXY_STEPS, _SENDS = "proxy steps", "sends"
 
@@ -184,7 +190,7 @@ def _pair_finding(
     prediction = _without_links(context, links, np.array(rows), what)
     if prediction is not None:
         share = prediction.gained_share
-    if share < _LOST_SHARE:
+    if share < LEAST_SHARE:
         return None
     hosts = [context.run.host_of.get(rank, "?") for rank in pair]
     row, both_ways = rows[0], len(rows) > 1
@@ -220,7 +226,7 @@ def _rank_finding(
     prediction = _without_links(context, links, rows, what)
     if prediction is not None:
         share = prediction.gained_share
-    if share < _LOST_SHARE:
+    if share < LEAST_SHARE:
         return []
     return [
         Finding(
@@ -250,7 +256,7 @@ def _group_findings(context: RuleContext) -> list[Finding]:
     found = [
         _group_finding(context, row, prediction)
         for row, prediction in zip(causes.communicators, alone, strict=True)
-        if prediction.gained_share >= _LOST_SHARE
+        if prediction.gained_share >= LEAST_SHARE
     ]
     return sorted(found, key=lambda finding: -finding.lost_share)[:_MOST]
 
