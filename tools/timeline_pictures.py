@@ -173,6 +173,14 @@ def differing_share(a: Path, b: Path) -> float:
     return float((abs(first - second).max(axis=2) > TOLERANCE).mean())
 
 
+def take_by_name(browser: Any, name: str, folder: Path, file: Path) -> None:
+    """One picture of the pages, of a capture that is written into the folder."""
+    job, view, height = WORLD[name]
+    capture = folder / name / {"device-per-thread": "job"}.get(name, name)
+    from_transcript(TRANSCRIPTS / job, capture, ranks_per_process=TOGETHER.get(name, 1))
+    take(browser, capture, file, view, height, dark=name == "hang")
+
+
 def main() -> None:
     """All pictures, or those that are named; with --check, a comparison of all."""
     checks = sys.argv[1:] == ["--check"]
@@ -184,12 +192,9 @@ def main() -> None:
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         for name in wanted:
-            job, view, height = WORLD[name]
-            capture = Path(directory) / name / {"device-per-thread": "job"}.get(name, name)
-            from_transcript(TRANSCRIPTS / job, capture, ranks_per_process=TOGETHER.get(name, 1))
             kept = PICTURES / f"{name}.png"
             file = Path(directory) / f"{name}.png" if checks else kept
-            take(browser, capture, file, view, height, dark=name == "hang")
+            take_by_name(browser, name, Path(directory), file)
             share = differing_share(file, kept)
             print(f"{name}: {100 * share:.2f} % of its pixels differ", flush=True)
             if share > MOST_DIFFERING:

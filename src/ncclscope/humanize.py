@@ -4,6 +4,7 @@ NOTHING = "–"
 _KIBI = ("B", "KiB", "MiB", "GiB", "TiB")
 _MOST_RANGES = 8
 AMOUNTS = ("B", "KB", "MB", "GB", "TB", "PB")
+_UNITS = frozenset((*AMOUNTS, *_KIBI, "%", "ns", "µs", "ms", "s", "GB/s"))
 
 
 def printable(text: str) -> str:
@@ -102,11 +103,24 @@ def ranks_in_words(ranks: tuple[int, ...]) -> str:
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """The text in lines of at most `width`; a word that is longer than a line stays whole."""
+    """The text in lines of at most `width`; a word that is longer than a line stays whole, and so
+    does a number with its unit.
+    """
     lines: list[str] = []
-    for word in text.split(" "):
+    for word in _with_units(text.split(" ")):
         if lines and len(lines[-1]) + 1 + len(word) <= width:
             lines[-1] += " " + word
         else:
             lines.append((indent if lines else "") + word)
     return lines
+
+
+def _with_units(words: list[str]) -> list[str]:
+    """The words, with units joined to the numbers before them. ["10", "%,"] -> ["10 %,"]"""
+    joined: list[str] = []
+    for word in words:
+        if joined and word.rstrip(".,;:)") in _UNITS and joined[-1].lstrip("(±+-<")[:1].isdigit():
+            joined[-1] += " " + word
+        else:
+            joined.append(word)
+    return joined

@@ -1,4 +1,4 @@
-"""Operations summed up by group: calls, bytes, times, bandwidth, waiting."""
+"""Operations summed up by group: calls, bytes, waiting, times by the percentiles of measures.py."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
+from html import escape
 from typing import Any
 
 from ncclscope.diagnose import SEVERITIES
+from ncclscope.humanize import printable
 
 INFO, WARNING, CRITICAL = SEVERITIES
 # Shares of the run. What costs less than the first is not worth a sentence, less than the second
@@ -57,6 +59,18 @@ class Finding:
     confidence: float = 1.0  # 0 to 1
     lost_share: float = 0.0  # of the run's time
     by_absence: bool = False  # rests on something not being there
+
+    def _repr_html_(self) -> str:
+        head = f"{self.severity} · {self.family} · confidence {100 * self.confidence:.0f} %"
+        evidence = "".join(f"<li>{_shown(item.text)}</li>" for item in self.evidence)
+        return (
+            f"<div><b>{_shown(self.sentence)}</b> <small>{_shown(head)}</small>"
+            f"<ul>{evidence}</ul>→ {_shown(self.advice)}</div>"
+        )
+
+
+def _shown(text: str) -> str:
+    return escape(printable(text))
 
 
 def at_least(severity: str, bar: str) -> bool:

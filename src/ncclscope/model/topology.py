@@ -3,17 +3,20 @@ in an import.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from ncclscope.errors import FormatError
+from ncclscope.humanize import printable
 from ncclscope.model.schema import NONE
 from ncclscope.regular_files import open_binary
 
 FILE = "topology.json"  # of an import
 _LARGEST_BYTES = 1 << 28
+_MOST_HTML_ROWS = 50
 SCOPES = ("inter-node", "intra-node", "")  # "": hosts are not known
 
 
@@ -118,12 +121,36 @@ class Topology:
     def __bool__(self) -> bool:
         return self.lines > 0
 
+    def _repr_html_(self) -> str:
+        warnings = [(f"{warning.text} ({warning.count:,} times)",) for warning in self.warnings]
+        links = [
+            (
+                link.source_host, link.source, link.destination_host, link.destination,
+                link.transport, link.via, " ".join(link.nics),
+            )
+            for link in self.links
+        ]  # fmt: skip
+        head = ("host", "rank", "to host", "rank", "transport", "via", "NICs")
+        shown = _html_table(("warnings of NCCL",), warnings) + _html_table(head, links)
+        return f"<div>{shown or 'no log of NCCL'}</div>"
+
     def as_json(self) -> dict[str, Any]:
         """The topology as JSON, for programs and for imports."""
         record = asdict(self)
         for comm in record["communicators"]:
             comm["nodes"] = None if comm["nodes"] == NONE else comm["nodes"]
         return record
+
+
+def _html_table(head: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> str:
+    """A table, or nothing where it has no rows; what is beyond a screen is counted."""
+    if not rows:
+        return ""
+    more = len(rows) - _MOST_HTML_ROWS
+    cells = [[escape(printable(str(cell))) for cell in row] for row in rows[:_MOST_HTML_ROWS]]
+    body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in cells)
+    note = f"<small>{more:,} more</small>" if more > 0 else ""
+    return f"<table><thead><tr><th>{'</th><th>'.join(head)}</th></tr></thead>{body}</table>{note}"
 
 
 def read_topology(path: Path) -> Topology:

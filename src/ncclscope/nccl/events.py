@@ -1,6 +1,6 @@
-"""Events and states of NCCL's profiler interface: bits, numbers, and what each version has.
+"""Events and states of NCCL's profiler interface, by name; native/src/nccl_abi.h lists them.
 
-The lists are in `_events`, which is generated from C's declarations of that interface.
+Bits, numbers, and what each version has. The lists come by way of `_events`, which is generated.
 """
 
 from ncclscope.nccl._events import *  # noqa: F403

@@ -13,7 +13,6 @@ from ncclscope.diagnose.diagnosis import Diagnosis
 from ncclscope.diagnose.finding import Finding
 from ncclscope.diagnose.hang.verdict import Status, Verdict
 from ncclscope.errors import UsageError
-from ncclscope.humanize import printable
 from ncclscope.notebook import frames
 from ncclscope.notebook.frames import Relation
 
@@ -125,22 +124,10 @@ class Findings(Answer):
         return tuple(finding for finding in self.findings if finding.severity != "info")
 
     def _repr_html_(self) -> str:
-        rows = "".join(_finding_html(finding) for finding in self.findings[:_MOST_HTML_ROWS])
+        shown = self.findings[:_MOST_HTML_ROWS]
+        rows = "".join(f"<li>{finding._repr_html_()}</li>" for finding in shown)
         first = escape(self._lines[0]) if self._lines else ""
         return f"<div>{first}<ol>{rows or '<p>nothing found</p>'}</ol></div>"
-
-
-def _finding_html(finding: Finding) -> str:
-    evidence = "".join(f"<li>{_shown(item.text)}</li>" for item in finding.evidence)
-    head = f"{finding.severity} · {finding.family} · confidence {100 * finding.confidence:.0f} %"
-    return (
-        f"<li><b>{_shown(finding.sentence)}</b> <small>{_shown(head)}</small>"
-        f"<ul>{evidence}</ul>→ {_shown(finding.advice)}</li>"
-    )
-
-
-def _shown(text: str) -> str:
-    return escape(printable(text))
 
 
 class JobStatus(Answer):

@@ -7,6 +7,7 @@ from typing import Any
 from ncclscope.analysis.job_samples import Key
 from ncclscope.diagnose.comparison import (
     MEAN_ROUND,
+    NOT_JUDGED,
     ROUND,
     SAME,
     UNRESOLVED,
@@ -176,11 +177,10 @@ def lines(comparison: Comparison, a: list[str], b: list[str], width: int) -> Ite
         left_out = plain_lines(_change_table(comparison.changes), width)[2]
         share = "" if "time" in left_out else "time: share of all calls' time, the larger of both. "
         yield ""
-        yield from wrapped(
-            f"A call's time is the shortest over its ranks, so waiting is not in it. {share}not "
-            "judged: times that are lower bounds, or not from the GPU.",
-            width,
-        )
+        text = f"A call's time is the shortest over its ranks, so waiting is not in it. {share}"
+        if any(change.verdict == NOT_JUDGED for change in comparison.changes):
+            text += f"{NOT_JUDGED}: times that are lower bounds, or not from the GPU."
+        yield from wrapped(text.rstrip(), width)
 
 
 def _measure_lines(comparison: Comparison, width: int) -> Iterator[str]:

@@ -1,29 +1,44 @@
-"""On a terminal of 80 columns lines fit, but for paths, which stay in one piece."""
+"""On a terminal lines fit, but for paths, which stay in one piece."""
 
 import os
 import pty
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.writer import SyntheticSpec, synthetic
+from ncclscope.simulation.scenario import Call, Communicators, Late, Scenario
+from tests.support.player import TRANSCRIPTS
+from tests.support.writer import from_transcript, write_scenario
 
-_COLUMNS = 80
+_LATE = Scenario(
+    ranks=4, ranks_per_host=2, steps=30,
+    communicators=(Communicators("world"), Communicators("tp", 2)),
+    calls=(Call("world", "AllReduce", 1 << 20), Call("tp", "AllGather", 1 << 18, "bfloat16")),
+    late=(Late(rank=2, ms=20, from_step=10),),
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("w") / "c"
-    synthetic(path, SyntheticSpec(processes=2, operations=20))
+def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("w") / "late"
+    write_scenario(path, _LATE, 1)
     return path
 
 
-def _shown(*words: str | Path) -> list[str]:
+@pytest.fixture(scope="module")
+def hung(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("w") / "hung"
+    from_transcript(TRANSCRIPTS / "2.28.9-v5-3ranks-hang", path)
+    return path
+
+
+def _shown(columns: int, *words: str | Path) -> list[str]:
     """The lines that a terminal gets."""
     child, terminal = pty.fork()
     if child == 0:
-        os.environ |= {"COLUMNS": str(_COLUMNS), "TERM": "dumb"}
+        os.environ |= {"COLUMNS": str(columns), "TERM": "dumb"}
         os.execv(sys.executable, [sys.executable, "-m", "ncclscope", *map(str, words)])
     shown = b""
     while True:
@@ -39,12 +54,26 @@ def _shown(*words: str | Path) -> list[str]:
     return [line.rpartition("\r")[2] for line in shown.decode().replace("\r\n", "\n").split("\n")]
 
 
-@pytest.mark.parametrize("verb", ["doctor", "pack", "status", "compare", "diagnose"])
-def test_lines_fit_but_for_paths(verb: str, capture: Path, tmp_path: Path) -> None:
-    more: dict[str, list[str | Path]] = {
-        "doctor": [], "pack": [capture, "-o", tmp_path / "p.tar.gz"],
-        "compare": [capture, capture],
-    }  # fmt: skip
-    shown = _shown(verb, *more.get(verb, [capture]))
+def _check(columns: int, shown: list[str]) -> None:
     assert any(shown)
-    assert not [line for line in shown if len(line) > _COLUMNS and "/" not in line]
+    assert not [line for line in shown if len(line) > columns and "/" not in line]
+    broken = [line for line in shown if re.match(r" *(%|ns|µs|ms|s|[KMGT]i?B)(?!\w)", line)]
+    assert not broken, "a unit is not with its number"
+
+
+@pytest.mark.parametrize("columns", [80, 100, 140])
+@pytest.mark.parametrize("verb", ["status", "compare", "diagnose"])
+def test_answers_fit(verb: str, columns: int, late: Path, hung: Path) -> None:
+    if verb == "compare":
+        _check(columns, _shown(columns, "compare", late, late))
+        return
+    hang, other = (_shown(columns, verb, capture) for capture in (hung, late))
+    assert any(word in line for line in hang for word in ("DEAD", "hang"))
+    _check(columns, hang)
+    _check(columns, other)
+
+
+@pytest.mark.parametrize("verb", ["doctor", "pack"])
+def test_lines_fit_but_for_paths(verb: str, late: Path, tmp_path: Path) -> None:
+    more = [] if verb == "doctor" else [late, "-o", tmp_path / "p.tar.gz"]
+    _check(80, _shown(80, verb, *more))

@@ -9,6 +9,7 @@ import termios
 import pytest
 
 from ncclscope.cli.terminal import fit, output_width, paint, uses_colour
+from ncclscope.humanize import wrapped
 
 
 @pytest.fixture
@@ -88,3 +89,12 @@ def test_what_goes_through_a_pipe_is_as_wide_as_the_terminal(
         assert output_width(160) == 90
         no_variables.setattr("sys.stdout", file)
         assert output_width(160) == 160
+
+
+def test_a_unit_stays_with_its_number() -> None:
+    text = "a rank waited 410 ms (± 17.5 ms), 10 % of 1.2 GB/s, and 3 ranks"
+    for width in range(8, 40):
+        lines = wrapped(text, width)
+        assert " ".join(lines) == text
+        assert not [line for line in lines if line.startswith(("ms", "%", "GB/s"))]
+    assert wrapped(text, 59)[0].endswith("and 3"), "ranks are no unit"

@@ -80,3 +80,34 @@ def test_options_have_their_choices_and_help() -> None:
 @pytest.mark.parametrize("verb", all_verbs(), ids=lambda verb: verb.name)
 def test_no_help_text_has_places_that_were_not_filled(verb: object) -> None:
     assert "%(" not in repr(verb)
+
+
+# One thing, one spelling: how help calls its value, and the verbs that take it.
+_TIMES = {"report", "export", "timeline", "diagnose", "compare", "whatif"}
+_SELECTING = {
+    "--rank": ("RANKS", {"report", "export", "timeline", "diagnose", "dump", "ctl"}),
+    "--comm": ("NAME", {"report", "export", "timeline", "diagnose", "compare"}),
+    "--op": ("NAME", {"report", "export", "timeline", "compare"}),
+    "--since": ("TIME", _TIMES),
+    "--until": ("TIME", _TIMES),
+    "--last": ("LENGTH", _TIMES),
+}
+# The same word where it means something else, and why.
+_OTHERWISE = {
+    ("bench", "--op"): "nccl-tests' option for reductions",
+    ("history", "--comm"): "a role, over many jobs",
+    ("history", "--last"): "jobs, not times",
+    ("whatif", "--comm"): "a change: NAME at SPEED",
+}
+
+
+@pytest.mark.parametrize("spelling", _SELECTING)
+def test_one_spelling_for_one_thing_over_all_verbs(spelling: str) -> None:
+    value, verbs = _SELECTING[spelling]
+    taking = {
+        verb.name: option.value
+        for verb in all_verbs()
+        for option in verb.options
+        if spelling in option.spellings and (verb.name, spelling) not in _OTHERWISE
+    }
+    assert taking == dict.fromkeys(verbs, value)

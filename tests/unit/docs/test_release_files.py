@@ -90,6 +90,26 @@ def test_helm_itself_takes_the_chart(tmp_path: Path) -> None:
         printed(binaries / "kubernetes-validate", "--strict", file)
 
 
+def test_hadolint_takes_the_images(tmp_path: Path) -> None:
+    """The repository's Dockerfile, and the one that the page of Kubernetes shows."""
+    hadolint = Path(sys.executable).with_name("hadolint")
+    if not hadolint.exists():
+        pytest.skip("hadolint is not installed")
+    page = (ROOT / "docs" / "deploy" / "kubernetes.md").read_text()
+    (shown,) = re.findall(r"^```dockerfile file=Dockerfile\n(.*?)^```$", page, re.M | re.S)
+    wrong = "FROM python\nRUN cd /x && pip install y\n"
+    complaints = {}
+    own = (ROOT / "Dockerfile").read_text()
+    for name, text in (("own", own), ("shown", shown), ("wrong", wrong)):
+        (tmp_path / name).write_text(text)
+        ran = subprocess.run(
+            [hadolint, "--no-color", tmp_path / name], capture_output=True, text=True
+        )
+        complaints[name] = ran.stdout
+    assert complaints["own"] == complaints["shown"] == ""
+    assert "DL3006" in complaints["wrong"]
+
+
 def test_versions_are_the_same_everywhere() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())

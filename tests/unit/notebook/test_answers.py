@@ -11,7 +11,9 @@ import ncclscope
 from ncclscope.api import Capture
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.model.schema import TABLES
+from ncclscope.model.topology import Link, Topology, Warning
 from ncclscope.nccl.bandwidth import bus_factor
+from ncclscope.notebook.frames import Relation
 from ncclscope.notebook.views import LOCAL_NAMES
 from ncclscope.simulation.scenario import Call, Communicators, Late, Scenario
 from tests.support.player import ncclscope as command
@@ -192,6 +194,34 @@ def test_html_is_escaped(tmp_path: Path) -> None:
     noted = replace(capture.completeness(), notes=["not read: <i>"])
     assert "<li>not read: &lt;i&gt;</li>" in noted._repr_html_()
     assert "2 of 2 processes" in noted._repr_html_()
+
+
+def test_everything_shows_itself_in_a_notebook(capture: Capture) -> None:
+    """As HTML or as a picture, by the methods that notebooks ask for."""
+    topology = Topology(
+        warnings=(Warning("<i>slow", 2, ("node0",), False),),
+        links=(
+            Link("0x1", 0, 1, "node0", "<b>", "NET", "NET/IB/0", "inter-node", False, (), True, 2),
+        ),
+    )
+    findings = capture.diagnose()
+    for shown in (
+        capture, capture.operations, capture.sql("select 1"), capture.completeness(),
+        capture.topology(), topology, capture.report(), findings, findings.findings[0],
+        capture.status(), capture.whatif(without_rank=2), capture.compare(capture),
+        capture.report().table("ranks"),
+    ):  # fmt: skip
+        if isinstance(shown, Relation) and not hasattr(shown, "_repr_mimebundle_"):
+            continue  # DuckDB before 2.0: a table as text
+        html = (
+            shown._repr_mimebundle_()["text/html"]
+            if isinstance(shown, Relation)
+            else shown._repr_html_()
+        )
+        assert html.startswith("<"), type(shown)
+    assert "&lt;i&gt;slow (2 times)" in topology._repr_html_()
+    assert "<td>&lt;b&gt;</td>" in topology._repr_html_()
+    assert "no log of NCCL" in capture.topology()._repr_html_()
 
 
 def test_types_are_for_everybody() -> None:

@@ -1,4 +1,4 @@
-"""Offsets of the nodes' clocks from the first node's, and their errors, over time.
+"""Offsets of the nodes' clocks from the first node's, their errors, and how far they may drift.
 
 Each offset is taken to be a straight line over a stretch of time. The stretch is cut into windows;
 the bounds of a window are closed over all paths between nodes; and the lines that pass between the
