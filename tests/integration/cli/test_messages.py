@@ -1,7 +1,9 @@
 """Filters that match nothing, files that are something else, misspelled words, full disks."""
 
+import fcntl
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -91,13 +93,24 @@ def test_a_part_of_a_timeline_in_a_file(capture: Path, tmp_path: Path) -> None:
     assert "--html FILE and --perfetto" in errors_of("timeline", capture, "--last", "1ms")
 
 
-def test_an_interrupt_ends_quietly(capture: Path, tmp_path: Path) -> None:
-    """A reader that takes the first bytes only keeps the program busy: a page is larger."""
-    fifo = tmp_path / "page"
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("timeline", "--html"), ("report", "--html"), ("pack", "-o"), ("export", "--to", "csv", "-o"),
+        ("export", "--to", "jsonl", "-o"), ("export", "--to", "chrome", "-o"),
+        ("export", "--to", "perfetto", "-o"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_an_interrupt_ends_quietly(words: tuple[str, ...], capture: Path, tmp_path: Path) -> None:
+    """A reader that takes the first bytes only keeps the program busy: an output is larger."""
+    fifo = tmp_path / "output"
     os.mkfifo(fifo)
-    command = [sys.executable, "-m", "ncclscope", "timeline", str(capture), "--html", str(fifo)]
+    command = [sys.executable, "-m", "ncclscope", words[0], str(capture), *words[1:], str(fifo)]
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
-        reader = os.open(fifo, os.O_RDONLY)
+        select.select([reader], [], [], 60)
         assert os.read(reader, 10)
         running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=60)

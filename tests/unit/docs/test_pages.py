@@ -181,3 +181,20 @@ def test_paths_of_the_repository_exist(page: Path) -> None:
     folders = r"(?:src|native|tests|tools|docs|web|benchmarks|dashboards)"
     paths = set(re.findall(rf"`({folders}/[\w./-]*\w)`", text))
     assert not {path for path in paths if not (ROOT / path).exists()}
+
+
+def test_tests_that_pages_name_exist() -> None:
+    """`path/test_file.py::test_name`, by the end of the path, or `test_name` alone."""
+    files = {path: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    names = {name for text in files.values() for name in re.findall(r"def (test_\w+)", text)}
+    unknown = []
+    for page in PAGES:
+        text = page.read_text()
+        for file, name in re.findall(r"`((?:[\w/]+/)?test_\w+\.py)::(test_\w+)", text):
+            named = [t for p, t in files.items() if str(p).endswith(f"/{file}")]
+            if not any(f"def {name}" in test for test in named):
+                unknown.append((page.name, file, name))
+        for name, goes_on in re.findall(r"`(test_[a-z0-9_]+)(…)?`", text):
+            if name not in names and not (goes_on and any(n.startswith(name) for n in names)):
+                unknown.append((page.name, "", name))
+    assert not unknown
