@@ -3,7 +3,7 @@
 FROM python:3.12-slim
 COPY dist/*.whl /wheels/
 RUN pip install --no-cache-dir /wheels/ncclscope-*_"$(uname -m)".whl && rm -r /wheels \
-    && mkdir -p /opt/ncclscope && cp "$(ncclscope plugin-path)" /opt/ncclscope/
+    && mkdir -p /captures /opt/ncclscope && cp "$(ncclscope plugin-path)" /opt/ncclscope/
 EXPOSE 9479
 ENTRYPOINT ["ncclscope"]
 CMD ["serve", "/captures", "--host", "0.0.0.0"]
