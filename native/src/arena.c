@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "descriptor.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -129,7 +130,8 @@ static bool map_shared(const char *file_name, u64 bytes) {
     int dir = open_shm_dir(dir_path, sizeof dir_path);
     if (dir < 0) return false;
     int fd = openat(dir, file_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    int lock_fd = fd < 0 ? -1 : open_locked(dir, file_name);
+    fd = descriptor_keep(fd);
+    int lock_fd = fd < 0 ? -1 : descriptor_keep(open_locked(dir, file_name));
     void *base = MAP_FAILED;
     if (lock_fd >= 0 && ftruncate(fd, (off_t)bytes) == 0)
         base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -139,16 +141,27 @@ static bool map_shared(const char *file_name, u64 bytes) {
         arena.lock_fd = lock_fd;
         snprintf(arena.path, sizeof arena.path, "%s/%s", dir_path, file_name);
     } else {
-        if (fd >= 0) unlinkat(dir, file_name, 0), close(fd);
-        if (lock_fd >= 0) close(lock_fd);
+        if (fd >= 0) unlinkat(dir, file_name, 0);
+        descriptor_close(&fd);
+        descriptor_close(&lock_fd);
     }
     close(dir);
     return base != MAP_FAILED;
 }
 
+void arena_look_after_files(void) {
+    if (arena.fd < 0) return;
+    descriptor_reopen(&arena.fd, arena.path, O_RDWR);
+    if (!descriptor_is_ours(arena.lock_fd) &&
+        descriptor_reopen(&arena.lock_fd, arena.path, O_RDONLY))
+        flock(arena.lock_fd, LOCK_EX | LOCK_NB);
+}
+
 static bool ready(size_t offset, size_t bytes) {
+    arena_look_after_files();
     // A hole in a full tmpfs would be a SIGBUS in NCCL's thread, so space is allocated before it is
     // touched.
+    if (arena.fd >= 0 && !descriptor_is_ours(arena.fd)) return false;
     if (arena.fd >= 0 && fallocate(arena.fd, 0, (off_t)offset, (off_t)bytes) != 0) return false;
     return populate(arena.base + offset, bytes);
 }
@@ -220,9 +233,8 @@ bool arena_create(const char *file_name) {
 }
 
 static void close_files(void) {
-    if (arena.fd >= 0) close(arena.fd);
-    if (arena.lock_fd >= 0) close(arena.lock_fd);
-    arena.fd = arena.lock_fd = -1;
+    descriptor_close(&arena.fd);
+    descriptor_close(&arena.lock_fd);
 }
 
 void arena_unlink(void) {
@@ -237,7 +249,8 @@ void arena_forget(void) {
 }
 
 void arena_shrink(void) {
-    if (arena.fd < 0) return;
+    arena_look_after_files();
+    if (arena.fd < 0 || !descriptor_is_ours(arena.fd)) return;
     for (u32 chunk; (chunk = arena_take_chunk(false)) != NO_CHUNK;)
         fallocate(arena.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                   (off_t)(ARENA_CHUNKS + (size_t)chunk * CHUNK_BYTES), CHUNK_BYTES);

@@ -42,6 +42,9 @@ extern u32 arena_next[MAX_CHUNKS];
 bool arena_create(const char *file_name);
 // Populates one more extent, if there may be one; called by the helper, and once by arena_create.
 bool arena_grow(void);
+// Opens and locks the file again if the job closed it (descriptor.h): without the lock others take
+// this process for dead.
+void arena_look_after_files(void);
 void arena_unlink(void);
 // Gives the memory of all free chunks back to the system and never hands them out again.
 void arena_shrink(void);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "arena.h"
+#include "descriptor.h"
 #include "disk_waits.h"
 #include "folder.h"
 
@@ -16,6 +17,10 @@
 bool capture_file_write(int fd, const void *data, size_t bytes, u64 offset) {
     const char *from = data;
     for (int interrupts = 0; bytes > 0;) {
+        if (!descriptor_is_ours(fd)) {
+            errno = EBADF;
+            return false;
+        }
         struct disk_wait wait = disk_wait_begin();
         ssize_t written = pwrite(fd, from, bytes, (off_t)offset);
         disk_wait_end(wait);
@@ -58,24 +63,19 @@ static u64 write_header(int fd, enum file_kind kind, u32 segment) {
     return capture_file_write(fd, text, header.header_bytes, 0) ? header.header_bytes : 0;
 }
 
-void capture_file_close(int *fd) {
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
-}
-
 int capture_file_create(int folder, const char *name, enum file_kind kind, u32 segment,
                         u64 *offset) {
     char unfinished[40];
     snprintf(unfinished, sizeof unfinished, "new.%s", name);
     struct disk_wait wait = disk_wait_begin();
-    int fd = folder_create_file(folder, unfinished);
+    int fd = descriptor_keep(folder_create_file(folder, unfinished));
     if (fd < 0) return -1;
     *offset = write_header(fd, kind, segment);
     bool named = *offset && renameat(folder, unfinished, folder, name) == 0;
     disk_wait_end(wait);
     if (named) return fd;  // nobody sees a file without its header
     int error = errno;
-    close(fd);
+    descriptor_close(&fd);
     unlinkat(folder, unfinished, 0);
     errno = error;
     return -1;

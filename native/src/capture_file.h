@@ -12,9 +12,7 @@
 // a log. `offset` becomes the length of the header. -1 with errno.
 int capture_file_create(int folder, const char *name, enum file_kind kind, u32 segment,
                         u64 *offset);
-// All bytes, or false with errno.
+// All bytes, or false with errno. EBADF: the job closed the file.
 bool capture_file_write(int fd, const void *data, size_t bytes, u64 offset);
-// Closes an open file; the descriptor becomes -1.
-void capture_file_close(int *fd);
 
 #endif

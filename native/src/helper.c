@@ -113,6 +113,7 @@ static void heartbeat(bool ended) {
     event_pool_look_after();
     if (ended) launch_events_count_unread();
     graph_markers_write(ended);
+    arena_look_after_files();
     sink_look_after_files();
     if (sigbus_guard_was_needed() && !truncation_noted) {
         log_note("somebody truncated %s; events in it are lost", arena.path);

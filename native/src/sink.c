@@ -16,6 +16,7 @@
 #include "capture_file.h"
 #include "clock.h"
 #include "config.h"
+#include "descriptor.h"
 #include "disk_waits.h"
 #include "folder.h"
 #include "log.h"
@@ -24,6 +25,7 @@
 #define MOST_NOTES 16u       // about files that were deleted, cut or replaced
 
 static char folder[PATH_MAX];
+static const char *folder_name;  // its last part
 static int folder_fd = -1, meta_fd = -1, log_fd = -1;
 static u64 meta_offset, log_offset;
 // Small files that are rewritten in place.
@@ -71,7 +73,7 @@ static bool open_folder(const char *process_folder) {
         errno = ENAMETOOLONG;
         return false;
     }
-    folder_fd = folder_open(folder);
+    folder_fd = descriptor_keep(folder_open(folder));
     return folder_fd >= 0;
 }
 
@@ -81,7 +83,7 @@ static bool begin_meta(void) {
     if (meta_fd < 0) return false;
     if (kept_count &&
         !capture_file_write(meta_fd, kept_meta, kept_count * SLOT_BYTES, meta_offset)) {
-        capture_file_close(&meta_fd);
+        descriptor_close(&meta_fd);
         return false;
     }
     meta_offset += kept_count * SLOT_BYTES;
@@ -89,13 +91,14 @@ static bool begin_meta(void) {
 }
 
 bool sink_open(const char *process_folder) {
+    folder_name = process_folder;
     if (!open_folder(process_folder)) {
         complain("cannot create");
         return false;
     }
     if (!begin_meta()) {
         complain("cannot write to");
-        capture_file_close(&folder_fd);  // another one may be there next time
+        descriptor_close(&folder_fd);  // another one may be there next time
         return false;
     }
     folders++;
@@ -126,6 +129,8 @@ static void remove_oldest_segment(void) {
 }
 
 static void look_after_segment(u32 number);
+static bool handles_are_ours(void);
+static void open_again(void);
 
 static u64 segment_limit(void) { return sink_segment_bytes(config.disk_limit_bytes); }
 
@@ -146,7 +151,7 @@ static bool open_segment(void) {
 }
 
 static void rotate(void) {
-    capture_file_close(&log_fd);
+    descriptor_close(&log_fd);
     segment_bytes[segment % SINK_SEGMENTS] = log_offset;
     log_offset = 0;
     segment++;
@@ -165,6 +170,7 @@ static bool was_cut(int fd, u64 bytes) {
 
 void sink_flush(void) {
     if (staged_count == 0) return;
+    if (!handles_are_ours()) open_again();
     if (was_cut(log_fd, log_offset)) look_after_segment(segment);
     size_t bytes = (size_t)staged_count * SLOT_BYTES;
     if ((log_fd >= 0 || open_segment()) && capture_file_write(log_fd, staged, bytes, log_offset)) {
@@ -244,7 +250,7 @@ static void keep_meta(const union slot *slots, size_t count) {
 
 bool sink_meta(const union slot *slots, size_t count) {
     if (count == 0) return true;
-    if (was_cut(meta_fd, meta_offset)) {
+    if (!handles_are_ours() || was_cut(meta_fd, meta_offset)) {
         sink_look_after_files();
         return false;
     }
@@ -304,11 +310,11 @@ static void look_after_segment(u32 number) {
 }
 
 static void close_all(void) {
-    capture_file_close(&meta_fd);
-    capture_file_close(&log_fd);
-    capture_file_close(&live_page.fd);
-    capture_file_close(&tally_page.fd);
-    capture_file_close(&folder_fd);
+    descriptor_close(&meta_fd);
+    descriptor_close(&log_fd);
+    descriptor_close(&live_page.fd);
+    descriptor_close(&tally_page.fd);
+    descriptor_close(&folder_fd);
 }
 
 static void lose_folder(void) {
@@ -332,17 +338,34 @@ static bool folder_is_gone(void) {
            (errno == ENOENT || errno == ENOTDIR);
 }
 
-// A server forgot its handles. Files may be there all the same: they are looked for by name.
+// A server forgot its handles.
 static bool handles_are_stale(void) {
     struct stat info;
     return fstat(folder_fd, &info) != 0 && errno == ESTALE;
 }
 
+static bool handles_are_ours(void) {
+    return descriptor_is_ours(folder_fd) && descriptor_is_ours(meta_fd) &&
+           descriptor_is_ours(log_fd) && descriptor_is_ours(live_page.fd) &&
+           descriptor_is_ours(tally_page.fd);
+}
+
+// Files may be there all the same: they are looked for by name. The log goes on in a new one.
+static void open_again(void) {
+    static bool noted;
+    if (!noted && !handles_are_ours()) {
+        log_note("the job closed descriptors of the recorder, which opens its files again");
+        noted = true;
+    }
+    close_all();
+    sink_open(folder_name);  // else the helper thread tries again
+    rotate();
+}
+
 void sink_look_after_files(void) {
     if (meta_fd < 0) return;
-    if (handles_are_stale()) {
-        rotate();
-        close_all();
+    if (!handles_are_ours() || handles_are_stale()) {
+        open_again();
         return;
     }
     if (folder_is_gone()) {
@@ -351,10 +374,9 @@ void sink_look_after_files(void) {
     }
     for (u32 number = oldest_segment, last = segment; number <= last; number++)
         look_after_segment(number);
-    if (is_harmed(live_page.name, live_page.fd, live_page.end)) capture_file_close(&live_page.fd);
-    if (is_harmed(tally_page.name, tally_page.fd, tally_page.end))
-        capture_file_close(&tally_page.fd);
-    if (is_harmed("meta", meta_fd, meta_offset)) capture_file_close(&meta_fd);
+    if (is_harmed(live_page.name, live_page.fd, live_page.end)) descriptor_close(&live_page.fd);
+    if (is_harmed(tally_page.name, tally_page.fd, tally_page.end)) descriptor_close(&tally_page.fd);
+    if (is_harmed("meta", meta_fd, meta_offset)) descriptor_close(&meta_fd);
 }
 
 // ---- small files that are rewritten in place ----

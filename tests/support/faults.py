@@ -41,6 +41,7 @@ ERRORS: dict[str, tuple[str, ...]] = {
     "closedir": ("EBADF",),
     "dirfd": ("EINVAL",),
     "fallocate": ("ENOSPC", "EDQUOT", "EINTR", "EIO", "EOPNOTSUPP", *_REFUSED),
+    "fcntl": ("EINVAL", "EMFILE", "EPERM"),
     "flock": ("EINTR", "ENOLCK", "EWOULDBLOCK", *_REFUSED),
     "fstat": (*_STAT_ERRORS, "EPERM"),
     "fstatat": (*_STAT_ERRORS, "ENOENT", "EPERM"),

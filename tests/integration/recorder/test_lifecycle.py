@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ncclscope.capture.reader import open_capture
-from ncclscope.capture.salvage import arena_dir
+from ncclscope.capture.salvage import arena_dir, salvage
 from ncclscope.native import empty_plugin_path, player_path, plugin_path
 from ncclscope.nccl.events import INTERFACES
 from tests.support.callback_script import Script
@@ -24,6 +24,7 @@ from tests.support.player import (
     recording,
     write_transcript,
 )
+from tests.support.waiting import eventually, wait_for_heartbeats
 
 NOBODY = 65534
 HOST = C_SOURCES / "host_process.c"
@@ -68,6 +69,47 @@ def test_vfork_children_take_nothing_away(host: Path, tmp_path: Path) -> None:
     (process,) = open_capture(tmp_path / "c").processes
     assert sum(event["event"] == "Group" for event in dump(tmp_path / "c")) == 110
     assert process.dropped() == 0
+
+
+def test_a_job_that_closes_descriptors_of_others_keeps_its_files(
+    host: Path, tmp_path: Path
+) -> None:
+    """It gets the numbers that the recorder's files had, for files of its own."""
+    (tmp_path / "own").mkdir()
+    command = [str(host), "closes", str(tmp_path / "own")]
+    with subprocess.Popen(
+        command, env=recording(tmp_path / "c"), stdin=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdin
+        folder = folder_of(tmp_path / "c")
+        wait_for_heartbeats(folder, 2)
+        running.stdin.write("\n")
+        running.stdin.flush()
+        eventually(lambda: len(list((tmp_path / "own").iterdir())) == 12)
+        wait_for_heartbeats(folder, 3)
+        assert salvage(tmp_path / "c") == [], "it is alive, and says so"
+        running.stdin.write("\n")
+        running.stdin.close()
+        assert running.wait(60) == 0
+    assert {path.read_text() for path in (tmp_path / "own").iterdir()} == {"minetoo"}
+    (process,) = open_capture(tmp_path / "c").processes
+    assert process.ended
+    assert process.dropped() == 0
+    assert process.counters.get(("write_failed", 0), 0) == 0
+    assert sum(event["event"] == "Group" for event in dump(tmp_path / "c")) == 2020
+    assert any("closed descriptors of the recorder" in note for note in process.notes)
+
+
+def test_a_job_without_standard_streams_prints_into_no_file_of_ours(tmp_path: Path) -> None:
+    """Whatever it opens first gets their numbers."""
+    words = [str(player_path()), "load", "--collectives", "2000", "--rate", "100000"]
+    shell = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *words]
+    with subprocess.Popen(shell, env=recording(tmp_path / "c")) as running:
+        folder = folder_of(tmp_path / "c")
+        streams = [Path(f"/proc/{running.pid}/fd/{number}") for number in range(3)]
+        taken = [os.readlink(path) for path in streams if path.is_symlink()]
+        assert not [path for path in taken if folder.name in path]
+        running.kill()
 
 
 def test_no_more_threads(host: Path) -> None:

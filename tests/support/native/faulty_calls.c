@@ -213,6 +213,16 @@ int openat(int dir, const char *path, int flags, ...) {
     return real(dir, path, flags, mode);
 }
 
+int fcntl(int fd, int command, ...) {
+    BEGIN(int, fcntl, (int, int, ...))
+    if (fails(&call, __builtin_return_address(0))) return -1;
+    va_list more;
+    va_start(more, command);
+    void *argument = va_arg(more, void *);
+    va_end(more);
+    return real(fd, command, argument);
+}
+
 int prctl(int option, ...) {
     BEGIN(int, prctl, (int, ...))
     if (fails(&call, __builtin_return_address(0))) return -1;

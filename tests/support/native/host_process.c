@@ -2,6 +2,7 @@
 // threads.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -140,6 +141,22 @@ int main(int argc, char **argv) {
             if (handled_by != getpid()) return 3;
         }
         puts("handled by the main thread");
+    } else if (strcmp(what, "closes") == 0) {  // below argv[2], whenever a line comes
+        int own[12];
+        getchar();
+        for (int fd = 3; fd < 64; fd++) close(fd);
+        if (chdir(argv[2]) != 0) return 4;
+        for (int i = 0; i < 12; i++) {
+            char name[] = {(char)('a' + i), 0};
+            own[i] = open(name, O_RDWR | O_CREAT, 0600);
+            if (write(own[i], "mine", 4) != 4) return 4;
+        }
+        groups(plugin, context, 2000);
+        getchar();
+        groups(plugin, context, 10);
+        plugin->finalize(context);
+        for (int i = 0; i < 12; i++)
+            if (write(own[i], "too", 3) != 3) return 5;
     }
     return 0;
 }
