@@ -11,8 +11,11 @@
 #include "clock.h"
 
 #define SLOW_NS 50000000u
+#define STALL_NS 1000000000u  // slow by itself: a disk that hangs now and then
+#define AGAIN_NS 2000000000u  // two heartbeats: each of them writes
 
 static bool slow;
+static u64 last_ended_ns;  // of the last call that seemed slow; 0: none did
 
 // A thread that waits gives its CPU away; one whose time is up has it taken.
 static long times_blocked(void) {
@@ -44,13 +47,22 @@ struct disk_wait disk_wait_begin(void) {
 void disk_wait_end(struct disk_wait wait) {
     if (slow) return;
     int error = errno;  // of the call, for whoever made it
-    u64 took = clock_monotonic_ns() - wait.began_ns;
+    u64 ended = clock_monotonic_ns(), took = ended - wait.began_ns;
     if (took > SLOW_NS && (wait.blocked < 0 || times_blocked() != wait.blocked)) {
         u64 now = wait.awake_ns ? awake_ns() : 0;
         u64 awake = now > wait.awake_ns ? now - wait.awake_ns : 0;
-        slow = took > SLOW_NS + awake;
+        disk_waited(wait.began_ns, ended, took > awake ? took - awake : 0);
     }
     errno = error;
+}
+
+void disk_waited(u64 began_ns, u64 ended_ns, u64 waited_ns) {
+    if (waited_ns <= SLOW_NS) return;
+    // A call that encloses the last one, as making a file does writing its header, is the same
+    // wait.
+    bool again = last_ended_ns && began_ns >= last_ended_ns && began_ns - last_ended_ns < AGAIN_NS;
+    if (again || waited_ns >= STALL_NS) slow = true;
+    last_ended_ns = ended_ns;
 }
 
 bool disk_is_slow(void) { return slow; }

@@ -16,7 +16,13 @@ struct disk_wait {
 // Around one call or a few that go to the disk.
 struct disk_wait disk_wait_begin(void);
 void disk_wait_end(struct disk_wait wait);
-// Whether one has ever taken long: then the arena must hold more.
+// What disk_wait_end makes of a call that went to sleep, and neither ran nor was ready to for
+// `waited_ns`. The kernel does not count for a thread the time in which the host took its CPU, or
+// in which the process was stopped or frozen. That looks like a wait for the disk, but
+// seldom happens twice in a row.
+void disk_waited(u64 began_ns, u64 ended_ns, u64 waited_ns);
+// Whether two calls soon after each other have ever taken long, or one very long: then the arena
+// must hold more.
 bool disk_is_slow(void);
 
 #endif

@@ -3,7 +3,9 @@
 import os
 import resource
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from ncclscope.capture.segment import Damage, open_file
 from ncclscope.native import player_path
 from tests.support.callback_script import Script
 from tests.support.paths import C_SOURCES
-from tests.support.player import folder_of, recording, start_player, write_transcript
+from tests.support.player import Player, folder_of, recording, start_player, write_transcript
 from tests.support.waiting import eventually, wait_for_heartbeats
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts small file systems: needs root")
@@ -290,6 +292,40 @@ def test_a_stuck_directory_costs_events_not_time(slow_io: Path, tmp_path: Path) 
         NCCLSCOPE_ARENA="8M",
     )  # fmt: skip
     assert " 0 starts refused" not in printed
+
+
+def stop_in_a_write(running: Player, order: Path) -> None:
+    """The helper thread neither runs nor is ready to for 100 ms, as if the host had its CPU."""
+    order.touch()
+    _, status = os.waitpid(running.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    time.sleep(0.1)
+    running.send_signal(signal.SIGCONT)
+
+
+def test_a_thread_whose_cpu_is_taken_has_no_slow_disk(slow_io: Path, tmp_path: Path) -> None:
+    """A stop looks like a wait for the disk. One by itself does not make the arena grow; two in a
+    row do, as writes to a slow disk would.
+    """
+    order, limit = tmp_path / "order", 64 << 20
+    env = recording(
+        tmp_path / "c", LD_PRELOAD=str(slow_io), SLOW_IO_MS="1", SLOW_IO_STOP=str(order),
+        NCCLSCOPE_ARENA=str(limit),
+    )  # fmt: skip
+    with start_player("load", "--collectives", 1 << 30, "--rate", 5_000, env=env) as running:
+        folder = folder_of(tmp_path / "c")
+        arena = arena_dir() / folder.name
+        for _ in range(2):
+            stop_in_a_write(running, order)
+            wait_for_heartbeats(folder, 4)
+            assert arena.stat().st_blocks * 512 < 40 << 20
+
+        def grows_after_one_more() -> bool:
+            stop_in_a_write(running, order)
+            return arena.stat().st_blocks * 512 >= limit
+
+        eventually(grows_after_one_more)
+        running.kill()
 
 
 def test_five_thousand_threads(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 // Preloaded: makes every write to the capture slow, as a shared file system on a bad day, and notes
-// the name of each thread that waited: `SLOW_IO_LOG` gets a line per wait.
+// the name of each thread that waited: `SLOW_IO_LOG` gets a line per wait. Whoever makes the file
+// `SLOW_IO_STOP` has the process stopped once within a write, until it is sent SIGCONT.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +13,7 @@
 
 static void be_slow(void) {
     const char *ms = getenv("SLOW_IO_MS"), *log = getenv("SLOW_IO_LOG");
+    const char *stop = getenv("SLOW_IO_STOP");
     char thread[17] = "";
     prctl(PR_GET_NAME, thread);
     FILE *file = log ? fopen(log, "a") : NULL;
@@ -19,6 +22,7 @@ static void be_slow(void) {
         fclose(file);
     }
     usleep((useconds_t)(ms ? atoi(ms) : 100) * 1000);
+    if (stop && unlink(stop) == 0) kill(getpid(), SIGSTOP);
 }
 
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset) {
