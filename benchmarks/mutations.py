@@ -3,8 +3,8 @@
 `python -m benchmarks.mutations --count 100000 --processes 16 --minutes 8 -o FILE.json` needs numpy
 and duckdb, the compiled files of the package, and no network. It uses all processors, and ends when
 its time is up. Problems are printed with the seed that shows them; `--seed N --count 1` shows one
-again. `--publish FILE.json …` writes the table of one or more results into
-docs/measurements/promises.md.
+again, `--kind dataset` only those that damage in that way. `--publish FILE.json …` writes the table
+of one or more results into docs/measurements/promises.md.
 """
 
 import os
@@ -135,10 +135,14 @@ class Subject:
         return record
 
 
+def _kind(draw: random.Random) -> str:
+    return draw.choices(list(KINDS), list(KINDS.values()))[0]
+
+
 def damaged(seed: int, wholes: Path, place: Path) -> Subject:
     """Damages one copy."""
     draw = random.Random(seed)
-    kind = draw.choices(list(KINDS), list(KINDS.values()))[0]
+    kind = _kind(draw)
     below = wholes / _FOLDERS.get(kind, CAPTURES)
     whole, copy, out = draw.choice(_subjects(below, kind)), place / "captures" / "c", place / "out"
     out.mkdir(parents=True)
@@ -182,7 +186,7 @@ def read_some(seeds: Sequence[int], wholes: Path, place: Path) -> Iterator[list[
 
 
 # ---- all of them ----
-def _work(number: int, of: int, seeds: range, wholes: Path, until: float) -> None:
+def _work(number: int, of: int, seeds: Sequence[int], wholes: Path, until: float) -> None:
     """Reads every `of`-th capture and writes a line for each."""
     if of <= len(processors := sorted(os.sched_getaffinity(0))):
         os.sched_setaffinity(0, {processors[number]})
@@ -263,7 +267,7 @@ def _follow(files: list[TextIO], result: dict[str, Any]) -> None:
             _add(result, json.loads(line))
 
 
-def measure(seeds: range, processes: int, seconds: float, scratch: Path) -> dict[str, Any]:
+def measure(seeds: Sequence[int], processes: int, seconds: float, scratch: Path) -> dict[str, Any]:
     """Mutates and reads with that many processes; returns what happened."""
     began = time.monotonic()
     result: dict[str, Any] = {"kinds": {}, "verbs": {}, "problems": [], "peak_bytes": 0,
@@ -295,7 +299,7 @@ def measure(seeds: range, processes: int, seconds: float, scratch: Path) -> dict
     count = sum(kind["captures"] for kind in result["kinds"].values())
     if count < len(seeds) and time.monotonic() < until:
         failed = len(seeds) - count
-    return result | {"first_seed": seeds.start, "captures": count, "failed": failed,
+    return result | {"first_seed": seeds[0], "captures": count, "failed": failed,
                      "processes": processes, "seconds": time.monotonic() - began,
                      "machine": machine(), "day": time.strftime("%Y-%m-%d")}  # fmt: skip
 
@@ -355,6 +359,7 @@ def main(argv: Iterable[str] = ("--count", str(COUNT), "--publish-now")) -> None
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutations", description=__doc__)
     parser.add_argument("--count", type=int, default=COUNT, help="captures")
     parser.add_argument("--seed", type=int, default=0, help="of the first capture")
+    parser.add_argument("--kind", nargs="+", choices=list(KINDS), help="of these seeds, only those")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="when to stop")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("-o", "--output", type=Path, help="the result, as JSON")
@@ -365,6 +370,8 @@ def main(argv: Iterable[str] = ("--count", str(COUNT), "--publish-now")) -> None
         publish_results([json.loads(path.read_text()) for path in arguments.publish])
         return
     seeds = range(arguments.seed, arguments.seed + arguments.count)
+    if arguments.kind:
+        seeds = [seed for seed in seeds if _kind(random.Random(seed)) in arguments.kind]
     with tempfile.TemporaryDirectory(dir=_scratch_place(), prefix="mutations-") as directory:
         result = measure(seeds, arguments.processes, arguments.minutes * 60, Path(directory))
     if arguments.output:
