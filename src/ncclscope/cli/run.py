@@ -9,7 +9,7 @@ from ncclscope.cli.recording_options import settings_of
 from ncclscope.cli.system_options import check_system
 from ncclscope.errors import UsageError
 from ncclscope.humanize import plural
-from ncclscope.launch.child import run_command
+from ncclscope.launch.child import exit_code_kept, run_command
 from ncclscope.launch.command import pass_on_variables
 from ncclscope.launch.environment import (
     Settings,
@@ -119,11 +119,12 @@ def run(arguments: argparse.Namespace) -> int:
         code = run_command(pass_on_variables(command, variables), {**os.environ, **variables})
     finally:
         sampled = stop_sampler(sampler)
-    # Imported here, these do not delay the start of the job.
-    from ncclscope.capture.salvage import salvage
-    from ncclscope.cli.run_summary import summary_lines
+    with exit_code_kept(code):
+        # Imported here, these do not delay the start of the job.
+        from ncclscope.capture.salvage import salvage
+        from ncclscope.cli.run_summary import summary_lines
 
-    salvage(settings.directory)
-    if global_rank(os.environ) in (None, 0) and not arguments.quiet:
-        print_message(*summary_lines(settings.directory, earlier, sampled))
+        salvage(settings.directory)
+        if global_rank(os.environ) in (None, 0) and not arguments.quiet:
+            print_message(*summary_lines(settings.directory, earlier, sampled))
     return code

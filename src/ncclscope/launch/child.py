@@ -15,6 +15,7 @@ _FORWARDED = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -41,9 +42,25 @@ def stopped_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def exit_code_kept(code: int) -> Iterator[None]:
+    """A signal ends this process with that exit code, at once. After the block signals do nothing:
+    the process is about to end.
+    """
+    for number in _ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda *_: os._exit(code))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+
+
 def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """Runs the command to its end and returns its exit code, 128 + n when signal n ended it."""
     waited_for = {signal.SIGCHLD, *_FORWARDED}
+    # Where it is ignored, as some launchers leave it, nobody says that a child has ended, or how.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
     try:
         try:
@@ -65,6 +82,8 @@ def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
             # A signal from kill(2). Signals from the terminal reach the child by themselves.
             elif info.si_code <= 0:
                 os.kill(child, info.si_signo)
+        while signal.sigtimedwait(_FORWARDED, 0):
+            pass  # they were for the command, which has ended
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     code = os.waitstatus_to_exitcode(status)

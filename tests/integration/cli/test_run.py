@@ -50,6 +50,16 @@ def test_exit_codes_come_back(tmp_path: Path) -> None:
     assert ncclscope("run").returncode == 2
 
 
+def test_exit_codes_come_back_where_nobody_hears_of_children(tmp_path: Path) -> None:
+    """Launchers that ignore SIGCHLD hand that on, and the kernel then keeps no exit code."""
+    command = [sys.executable, "-m", "ncclscope", "run", "-o", tmp_path / "c", "--"]
+    ran = subprocess.run(
+        [*command, "sh", "-c", "exit 3"], timeout=60, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+    )  # fmt: skip
+    assert ran.returncode == 3
+
+
 def test_a_second_run_into_a_capture_is_an_attempt_of_its_own(tmp_path: Path) -> None:
     """No launcher counts here: the same ranks come again, and never met the first ones."""
     for ranks in (4, 2):
