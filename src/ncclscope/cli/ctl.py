@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncclscope.capture.control import request
+from ncclscope.capture.control import last_serial, request
 from ncclscope.capture.housekeeping import identity_of, is_running, parse_bytes, process_folders
 from ncclscope.capture.live_page import LivePage, read_live_page
 from ncclscope.capture.metadata import by_kind, mode_changes
@@ -189,7 +189,7 @@ def run(arguments: argparse.Namespace) -> int:
         return take_kernels(capture, folders, lines)
     limited = bool(arguments.seconds or arguments.calls)
     before = {folder: _state_before(folder, limited) for folder in folders}
-    request(capture, *lines)
+    serial = request(capture, *lines)
     waiting, end = set(folders), time.monotonic() + _ANSWER_S
     while waiting and time.monotonic() < end:
         time.sleep(0.1)
@@ -197,8 +197,13 @@ def run(arguments: argparse.Namespace) -> int:
     done = len(folders) - len(waiting)
     print(f"{done} of {plural(len(folders), 'process', 'processes')} {_result_text(arguments)}")
     if waiting:
+        silent = f"{plural(len(waiting), 'process', 'processes')} of {capture}"
+        if last_serial(capture) != serial:
+            raise NcclscopeError(
+                f"{silent} did not see this request: another one took its place", "Make it again"
+            )
         raise NcclscopeError(
-            f"{plural(len(waiting), 'process', 'processes')} of {capture} did not answer",
+            f"{silent} did not answer",
             "They may have ended, or stand still: `ncclscope status` says",
         )
     return 0

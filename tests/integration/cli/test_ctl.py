@@ -11,6 +11,7 @@ import pytest
 
 from ncclscope import open as opened
 from ncclscope.capture import layout
+from ncclscope.capture.control import request
 from ncclscope.capture.dump_events import events_of
 from ncclscope.capture.housekeeping import process_folders
 from ncclscope.capture.live_page import read_live_page
@@ -19,10 +20,11 @@ from ncclscope.capture.metadata import by_kind, read_meta_file
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import open_capture
 from ncclscope.capture.segment import Damage
+from ncclscope.cli import ctl, main
 from ncclscope.cli.ctl import _has_ring
 from ncclscope.simulation.scenario import Call, Communicators, Scenario
 from ncclscope.snapshot.process import read_snapshots
-from tests.support.player import ncclscope
+from tests.support.player import folder_of, ncclscope, recording, start_player
 from tests.support.simulated_jobs import running
 from tests.support.waiting import eventually, wait_for_heartbeats_of
 
@@ -286,3 +288,22 @@ def test_sampling_can_be_stopped_and_goes_on(profiled: Path) -> None:
     eventually(lambda: timings() == [["off"]] * 4)
     assert ncclscope("ctl", profiled, "--gpu-timing", "sampled").returncode == 0
     eventually(lambda: timings() == [["off", "sampled"]] * 4)
+
+
+def test_a_request_that_another_one_replaced_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Processes look twice a second: of two requests in between they see the last."""
+
+    def request_and_another(capture: Path, *lines: str) -> int:
+        serial = request(capture, *lines)
+        request(capture, "mode trace")
+        return serial
+
+    monkeypatch.setattr(ctl, "request", request_and_another)
+    env = recording(tmp_path / "c", "profile")
+    with start_player("load", "--collectives", 1 << 30, "--rate", 5_000, env=env) as job:
+        wait_for_heartbeats_of([folder_of(tmp_path / "c")], 2)
+        assert main(["ctl", str(tmp_path / "c"), "--mode", "full"]) == 1
+        job.kill()
+    assert "did not see this request: another one took its place" in capsys.readouterr().err
