@@ -15,6 +15,7 @@ from pathlib import Path
 from ncclscope.byte_sizes import size_in_bytes
 from ncclscope.capture import layout
 from ncclscope.capture.header import LARGEST_HEADER_BYTES, Header, launcher_rank, parse_header
+from ncclscope.capture.process_table import GONE, seen_here
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.launchers import JOB_VARIABLES, RECORDED
 from ncclscope.regular_files import open_binary
@@ -39,7 +40,7 @@ class CaptureInfo:
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
     modes: tuple[str, ...]
-    running: int  # processes that wrote their live pages within the last seconds
+    running: int  # processes that have not ended, as far as one can tell
     ended: int  # processes that exited by themselves
 
     @property
@@ -76,17 +77,20 @@ def heartbeat(folder: Path) -> tuple[float, bool] | None:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a process wrote its live page within the last seconds, and has not ended. Of a page
-    that cannot be read, as that of a newer release, the file's time counts: `prune` must not delete
-    what is being written.
+    """Whether a process has not ended. Of one on this host the process table tells: `prune` must
+    not delete what is being written, be the job stopped, or a clock set. Others wrote their live
+    page, or its file, within the last seconds; a page of a newer release cannot be read.
     """
-    beat = heartbeat(folder)
-    if beat is None:
-        with suppress(OSError):
-            return time.time() - (folder / "live").stat().st_mtime < SILENCE_S
+    written_s, ended = heartbeat(folder) or (0.0, False)
+    if ended:
         return False
-    written_s, ended = beat
-    return not ended and time.time() - written_s < SILENCE_S
+    header = header_in(folder)
+    here = seen_here(header) if header else None
+    if here is not None:
+        return here != GONE
+    with suppress(OSError):
+        written_s = max(written_s, (folder / "live").stat().st_mtime)
+    return time.time() - written_s < SILENCE_S
 
 
 def header_in(folder: Path) -> Header | None:

@@ -1,11 +1,12 @@
 """Whether a recorded process still lives, and how that is known. Standard library only."""
 
-import os
 import time
 from pathlib import Path
 
+from ncclscope.capture import process_table
 from ncclscope.capture.header import Header
 from ncclscope.capture.housekeeping import SILENCE_S, header_in, heartbeat, identity_of
+from ncclscope.capture.process_table import seen_here
 from ncclscope.capture.salvage import boot_id
 
 ALIVE, ENDED, DEAD, STOPPED, UNHEARD = "alive", "ended", "dead", "stopped", "unheard"
@@ -18,7 +19,9 @@ FATES = {
     "": "ended abruptly or still running then: their files are not in this capture",
 }
 # How a process of this host was seen.
-RUNS_HERE, STOPPED_HERE = "its process runs", "its process is stopped"
+RUNS_HERE = f"its process {process_table.RUNS}"
+STOPPED_HERE = f"its process {process_table.STOPPED}"
+_SEEN = {process_table.RUNS: ALIVE, process_table.STOPPED: STOPPED, process_table.GONE: DEAD}
 _SILENCE_NS = int(SILENCE_S * 1e9)
 
 
@@ -28,9 +31,9 @@ def life_of(
     """One of the words above, and how that is known. `heard_ns`, `now_ns`: wall clock."""
     if ended:
         return ENDED, "it exited by itself"
-    here = _seen_here(header)
+    here = seen_here(header)
     if here is not None:
-        return here
+        return _SEEN[here], f"its process {here}"
     if (folder / "arena").exists():
         return DEAD, "its shared memory was left behind"
     silent_ns = now_ns - heard_ns
@@ -60,28 +63,3 @@ def counts_end_early(folder: Path, ended: bool) -> bool:
     if arena:
         return identity.get("boot_id") == boot_id() and not Path(arena).exists()
     return arena is not None
-
-
-def _seen_here(header: Header) -> tuple[str, str] | None:
-    """What this host's process table says; None where the process is of another host."""
-    identity = header.identity
-    try:
-        here = boot_id()
-        namespace = str(os.stat("/proc/self/ns/pid").st_ino)
-    except OSError:
-        return None
-    if identity.get("boot_id") != here or identity.get("pid_namespace") != namespace:
-        return None
-    try:
-        fields = Path(f"/proc/{header.pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return DEAD, "its process is gone"
-    except OSError:  # /proc is hidden, or no file can be opened just now
-        return None
-    if len(fields) < 20:
-        return None
-    if fields[19] != identity.get("start_ticks") or fields[0] in "ZX":
-        return DEAD, "its process is gone"
-    if fields[0] in "Tt":
-        return STOPPED, STOPPED_HERE
-    return ALIVE, RUNS_HERE

@@ -3,17 +3,20 @@
 import json
 import os
 import shutil
+import signal
 import tarfile
 import time
 from pathlib import Path
 
 import pytest
 
+from ncclscope.capture import housekeeping
 from ncclscope.capture.dump_events import events_of
-from ncclscope.capture.housekeeping import captures_below, parse_age, parse_bytes
+from ncclscope.capture.housekeeping import captures_below, is_running, parse_age, parse_bytes
 from ncclscope.capture.reader import newest_capture, open_capture
 from ncclscope.capture.redact import Redaction
 from ncclscope.capture.salvage import arena_dir
+from ncclscope.cli import main
 from ncclscope.errors import UsageError
 from ncclscope.native import player_path
 from tests.support.player import dump, folder_of, ncclscope, player, recording, start_player
@@ -320,3 +323,30 @@ def test_run_with_a_ring(tmp_path: Path) -> None:
     load = [str(player_path()), "load", "--collectives", "25"]
     ran = ncclscope("run", "-o", tmp_path / "c", "--mode", "full", "--ring", "8M", "--", *load)
     assert "25 calls, 7,750 events, 0 dropped" in ran.stderr
+
+
+def test_a_job_runs_whatever_clocks_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day later by the clock, running or stopped, it is no capture that `prune` may delete."""
+    env = recording(tmp_path / "c")
+    with start_player("load", "--collectives", 1 << 30, "--rate", 5_000, env=env) as running:
+        folder, now = folder_of(tmp_path / "c"), time.time()
+        for then in (now - 86_400, now + 86_400):
+            monkeypatch.setattr(housekeeping.time, "time", lambda then=then: then)
+            assert is_running(folder)
+        running.send_signal(signal.SIGSTOP)
+        assert is_running(folder)
+        assert main(["prune", str(tmp_path), "--keep", "0"]) == 0
+        assert folder.exists()
+        running.kill()
+    assert not is_running(folder)
+
+
+def test_a_job_of_another_host_whose_clock_was_set_back_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its live page is of yesterday, the file that holds it is not."""
+    monkeypatch.setattr(housekeeping, "heartbeat", lambda _: (time.time() - 86_400, False))
+    (tmp_path / "live").touch()
+    assert is_running(tmp_path)
+    make_older(tmp_path, 60)
+    assert not is_running(tmp_path)
