@@ -32,7 +32,7 @@ static ssize_t read_file(const char *path, char *out, size_t size) {
 }
 
 void identity_host(char *out, size_t size) {
-    if (gethostname(out, size) != 0) snprintf(out, size, "unknown");
+    if (gethostname(out, size) != 0 || !out[0]) snprintf(out, size, "unknown");
     out[size - 1] = 0;
 }
 

@@ -19,11 +19,11 @@ def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings
     With `expand`, the plugin expands %h, %p and %r in the name.
     """
     name = arguments.output or default_capture_name(os.environ)
-    pattern = None
+    pattern, here = None, _current_directory(name)
     if arguments.output and expand:
-        pattern = os.path.normpath(os.path.join(without_placeholders(Path.cwd()), name))
+        pattern = os.path.normpath(os.path.join(without_placeholders(here), name))
     settings = Settings(
-        directory=Path(os.path.abspath(name)),
+        directory=Path(os.path.normpath(here / name)),
         pattern=pattern,
         mode=arguments.mode,
         events=arguments.events,
@@ -39,6 +39,16 @@ def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings
     check_settings(settings)
     check_variables(os.environ)
     return settings
+
+
+def _current_directory(name: str) -> Path:
+    """What a name is relative to; / where that does not matter."""
+    try:
+        return Path("/") if os.path.isabs(name) else Path.cwd()
+    except FileNotFoundError:
+        raise UsageError(
+            "the current directory was deleted", "Go to another one, or give -o a whole path"
+        ) from None
 
 
 def _kernels_at(text: str | None) -> str | None:

@@ -198,6 +198,10 @@ def check_shared_memory(shm: Path = Path("/dev/shm")) -> Check:
         return Check("shared memory", NOTE, text, "After SIGKILL the last 2 s will be missing")
     total, free = volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
     details: dict[str, object] = {"total_bytes": total, "free_bytes": free}
+    if not os.access(shm, os.W_OK | os.X_OK):
+        text = f"{shm} cannot be written to; records go through private memory"
+        remedy = "After SIGKILL the last 2 s will be missing"
+        return Check("shared memory", NOTE, text, remedy, details)
     text = f"{shm} has {_gigabytes(total)}, {_gigabytes(free)} free"
     if total < _MINIMUM_SHM_BYTES:
         remedy = (

@@ -458,3 +458,18 @@ def test_under_mpirun() -> None:
     )
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["ranks"] == 2
+
+
+def test_an_interrupt_ends_quietly() -> None:
+    """As Ctrl-C on a terminal: the ranks get it, too."""
+    words = ["all_reduce", "--simulate", "--ranks", "2", "-b", "8", "-e", "1G", "-n", "1000"]
+    with subprocess.Popen(
+        [*BENCH, *words], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    ) as running:  # fmt: skip
+        assert running.stdout
+        assert running.stdout.readline()
+        os.killpg(running.pid, signal.SIGINT)
+        _, errors = running.communicate(timeout=60)
+    assert running.returncode == 130, errors
+    assert "Traceback" not in errors

@@ -58,6 +58,16 @@ def test_names_that_are_hardly_names(capture: Path, tmp_path: Path) -> None:
     assert "cannot record into" in errors_of("run", "-o", tmp_path / "a/x", "--", "true", code=0)
 
 
+def test_a_current_directory_that_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert "directory was deleted" in errors_of("run", "-o", "c", "--", "true")
+    errors_of("run", "-q", "-o", tmp_path / "c", "--", "true", code=0)
+
+
 def test_numbers_without_measure(capture: Path) -> None:
     errors_of("report", capture, "--last", "9" * 400 + "d", code=0)
     errors_of("report", capture, "--until", "9999-12-31T23:59:59", code=0)

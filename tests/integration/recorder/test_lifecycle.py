@@ -5,6 +5,7 @@ import re
 import resource
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -110,6 +111,17 @@ def test_a_job_without_standard_streams_prints_into_no_file_of_ours(tmp_path: Pa
         taken = [os.readlink(path) for path in streams if path.is_symlink()]
         assert not [path for path in taken if folder.name in path]
         running.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="names the host: needs root")
+def test_a_host_without_a_name_has_arenas_that_are_found(tmp_path: Path) -> None:
+    """A folder that begins with a dot is one that nobody lists."""
+    name = "import ctypes, os, sys; ctypes.CDLL(None).sethostname(b'', 0); os.execv(sys.argv[1], sys.argv[1:])"
+    words = [str(player_path()), "load", "--collectives", "5", "--end", "kill"]
+    command = ["unshare", "-u", sys.executable, "-c", name, *words]
+    subprocess.run(command, env=recording(tmp_path / "c"), timeout=60, check=False)
+    (folder,) = salvage(tmp_path / "c")
+    assert folder.name.startswith("unknown.")
 
 
 def test_no_more_threads(host: Path) -> None:

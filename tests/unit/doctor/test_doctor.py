@@ -175,6 +175,13 @@ def test_shared_memory(tmp_path: Path) -> None:
     assert checks.check_shared_memory(Path("/dev/shm")).details["total_bytes"]
 
 
+def test_shared_memory_that_is_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks.os, "access", lambda *_: False)  # a mount needs root
+    check = checks.check_shared_memory(Path("/dev/shm"))
+    assert check.state == checks.NOTE
+    assert "cannot be written to" in check.text
+
+
 def test_doctor_says_ready() -> None:
     printed = ncclscope("doctor", env={**os.environ, "NCCL_PROFILER_PLUGIN": ""})
     assert printed.returncode == 0, printed.stdout
