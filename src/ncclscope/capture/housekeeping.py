@@ -76,20 +76,25 @@ def heartbeat(folder: Path) -> tuple[float, bool] | None:
     return realtime_ns / 1e9, bool(phase)
 
 
-def is_running(folder: Path) -> bool:
-    """Whether a process has not ended. Of one on this host the process table tells: `prune` must
-    not delete what is being written, be the job stopped, or a clock set. Others wrote their live
-    page, or its file, within the last seconds; a page of a newer release cannot be read.
+def is_running(folder: Path, careful: bool = False) -> bool:
+    """Whether a process has not ended. Of one on this host the process table tells: the job may be
+    stopped, or a clock set. Others wrote their live page within the last seconds.
+
+    The file's time counts where the page cannot be read, as that of a newer release. If `careful`,
+    it counts as well: `prune` must not delete what is being written, whatever that host's clock
+    says.
     """
-    written_s, ended = heartbeat(folder) or (0.0, False)
-    if ended:
+    beat = heartbeat(folder)
+    if beat and beat[1]:
         return False
     header = header_in(folder)
     here = seen_here(header) if header else None
     if here is not None:
         return here != GONE
-    with suppress(OSError):
-        written_s = max(written_s, (folder / "live").stat().st_mtime)
+    written_s = beat[0] if beat else 0.0
+    if careful or not beat:
+        with suppress(OSError):
+            written_s = max(written_s, (folder / "live").stat().st_mtime)
     return time.time() - written_s < SILENCE_S
 
 
@@ -193,7 +198,7 @@ def describe(capture: Path) -> CaptureInfo | None:
         identities.append(identity_of(folder))
         beat = heartbeat(folder)
         ended += beat is not None and beat[1]
-        running += is_running(folder)
+        running += is_running(folder, careful=True)
     if not identities and not _has_samples(capture):
         return None
     size, newest = _size(capture)
