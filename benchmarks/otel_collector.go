@@ -40,7 +40,7 @@ func main() {
 		BuildInfo: component.BuildInfo{Command: "otelcol", Description: "OpenTelemetry Collector", Version: "0.152.0"},
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
-			ResolverSettings: confmap.ResolverSettings{ProviderFactories: files},
+			ResolverSettings: confmap.ResolverSettings{ProviderFactories: files, DefaultScheme: "file"},
 		},
 	}
 	if err := otelcol.NewCommand(settings).Execute(); err != nil {

@@ -31,6 +31,7 @@ from tests.support.writer import from_transcript  # noqa: E402
 PICTURES = ROOT / "docs" / "pictures"
 TOLERANCE = 0.25  # of a colour's range, for one pixel
 MOST_DIFFERING = 0.02  # of all pixels: other fonts stay below, a moved lane does not
+_PATIENCE_MS = 120_000  # on a busy machine
 Address = dict[str, str]
 
 
@@ -154,12 +155,12 @@ def take(browser: Any, capture: Path, file: Path, view: Any, height: int, dark: 
     page.emulate_media(color_scheme="dark" if dark else "light")
     given = urlencode(view(timeline.scene)) if view else ""
     page.goto(f"{server.address}#{given}")
-    for _ in range(60):
-        page.wait_for_timeout(50)
-        if page.evaluate("!!window.timeline && timeline.ready"):
-            break
-    page.wait_for_timeout(700)
-    page.screenshot(path=file)
+    page.wait_for_function("!!window.timeline && timeline.ready", timeout=_PATIENCE_MS)
+    shown, before = page.screenshot(), b""
+    while shown != before:  # what comes after the first drawing: lines, details
+        page.wait_for_timeout(700)
+        shown, before = page.screenshot(), shown
+    file.write_bytes(shown)
     page.close()
     server.stop()
     timeline.stop()
