@@ -31,7 +31,7 @@ from tests.support.writer import from_transcript  # noqa: E402
 PICTURES = ROOT / "docs" / "pictures"
 TOLERANCE = 0.25  # of a colour's range, for one pixel
 MOST_DIFFERING = 0.02  # of all pixels: other fonts stay below, a moved lane does not
-_PATIENCE_MS = 120_000  # on a busy machine
+_PATIENCE_S = 120.0  # on a busy machine
 Address = dict[str, str]
 
 
@@ -155,7 +155,11 @@ def take(browser: Any, capture: Path, file: Path, view: Any, height: int, dark: 
     page.emulate_media(color_scheme="dark" if dark else "light")
     given = urlencode(view(timeline.scene)) if view else ""
     page.goto(f"{server.address}#{given}")
-    page.wait_for_function("!!window.timeline && timeline.ready", timeout=_PATIENCE_MS)
+    # Not by wait_for_function: the page forbids to evaluate texts.
+    end = time.monotonic() + _PATIENCE_S
+    while not page.evaluate("!!window.timeline && timeline.ready"):
+        assert time.monotonic() < end, "the page draws nothing"
+        page.wait_for_timeout(50)
     shown, before = page.screenshot(), b""
     while shown != before:  # what comes after the first drawing: lines, details
         page.wait_for_timeout(700)
