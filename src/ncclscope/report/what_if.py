@@ -6,7 +6,7 @@ from typing import Any
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.path_parts import PathPart, path_parts
 from ncclscope.analysis.waiting.what_if import Change, Prediction
-from ncclscope.humanize import duration, duration_range, percent, ranks_in_words
+from ncclscope.humanize import duration, duration_range, percent, ranks_in_words, wrapped
 from ncclscope.json_answers import VERSION
 from ncclscope.model.model import Model
 from ncclscope.report.tables import Bar, Cell, Column, Table, plain_lines
@@ -44,15 +44,15 @@ def lines(
     model: Model, waiting: Waiting, change: Change, prediction: Prediction, width: int = 100
 ) -> Iterator[str]:
     """What the run would take, and what it is as long as now."""
-    yield f"{_in_words(model, change)}:"
-    yield f"  run   {_run(prediction)}"
+    yield from wrapped(f"{_in_words(model, change)}:", width, "  ")
+    yield from wrapped(f"  run   {_run(prediction)}", width, " " * 8)
     is_known = prediction.step_now_ns is not None and prediction.step_then_ns is not None
     if is_known and prediction.is_sure:
         yield (
             f"  step  {duration(prediction.step_then_ns)} instead of "
             f"{duration(prediction.step_now_ns)}"
         )
-    yield f"  {_ASSUMED}"
+    yield from wrapped(f"  {_ASSUMED}", width, "  ")
     table = path_table(model, path_parts(waiting, waiting.path))
     if table is not None:
         heading, rows, _ = plain_lines(table, width)

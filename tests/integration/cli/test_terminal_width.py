@@ -62,10 +62,13 @@ def _check(columns: int, shown: list[str]) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 100, 140])
-@pytest.mark.parametrize("verb", ["status", "compare", "diagnose"])
+@pytest.mark.parametrize("verb", ["status", "compare", "diagnose", "whatif"])
 def test_answers_fit(verb: str, columns: int, late: Path, hung: Path) -> None:
     if verb == "compare":
         _check(columns, _shown(columns, "compare", late, late))
+        return
+    if verb == "whatif":
+        _check(columns, _shown(columns, "whatif", late, "--without", "rank", "2"))
         return
     hang, other = (_shown(columns, verb, capture) for capture in (hung, late))
     assert any(word in line for line in hang for word in ("DEAD", "hang"))
