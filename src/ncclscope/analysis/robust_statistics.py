@@ -2,11 +2,14 @@
 
 import numpy as np
 
-from ncclscope.arrays.types import Floats, Ints
+from ncclscope.arrays.types import Bools, Floats, Ints
 
 _FEW_GAPS = 3
 _IRREGULAR = 1.5  # upper by lower quartile; of exponential gaps, 4.8
 DEVIATIONS = 2.0  # standard ones: less is chance, of counts and of sums
+_TIMES_NEXT = 3.0  # as much as the next one, or more, for all that stand out
+_TIMES_MEDIAN = 4.0  # as much as the median of the others
+_FLOOR = 0.02  # of the largest: smaller ones are alike
 
 
 def median(values: Floats) -> float:
@@ -93,3 +96,26 @@ def vary_as_requests(gaps: Floats | Ints) -> bool:
         return False
     low, high = np.quantile(gaps, (0.25, 0.75))
     return bool(high > _IRREGULAR * low)
+
+
+def standing_out(values: Floats) -> Bools:
+    """Which values are far above all others: at most half of them, where the next largest is
+    several times smaller.
+
+    >>> standing_out(np.array([9.0, 1.0, 8.0, 1.2, 0.9]))
+    array([ True, False,  True, False, False])
+    """
+    chosen = np.zeros(len(values), bool)
+    most = int(values.argmax()) if len(values) else 0
+    if len(values) < 2 or values[most] <= 0:
+        return chosen
+    order = np.argsort(-values)
+    ordered = np.maximum(values[order], _FLOOR * values[most])
+    half = max(len(values) // 2, 1)
+    ratio = ordered[:half] / ordered[1 : half + 1]
+    count = int(np.argmax(ratio)) + 1
+    rest = values[order[count:]]
+    enough = ratio[count - 1] >= _TIMES_NEXT
+    if enough and ordered[count - 1] >= _TIMES_MEDIAN * float(np.median(rest)):
+        chosen[order[:count]] = True
+    return chosen

@@ -19,6 +19,7 @@ from ncclscope.diagnose.rules import (
     degradation,
     hang,
     hardware,
+    heavy_stage,
     hints,
     imbalance,
     imported_hang,
@@ -139,6 +140,7 @@ def _by_family(context: RuleContext) -> list[list[Finding]]:
         straggler,
         sampled_straggler,
         pauses,
+        heavy_stage,
         training,
         slow_link,
         large_messages,
@@ -149,7 +151,7 @@ def _by_family(context: RuleContext) -> list[list[Finding]]:
         data_quality,
         hardware,
     )
-    waits = (straggler, sampled_straggler, pauses, training, slow_link)
+    waits = (straggler, sampled_straggler, pauses, heavy_stage, training, slow_link)
     others = tuple(one for one in families if one not in (*waits, degradation))
     with ThreadPoolExecutor(1) as pool:
         others_found = pool.submit(lambda: {family: family.find(context) for family in others})

@@ -9,6 +9,7 @@ from ncclscope.analysis.measures import extent
 from ncclscope.analysis.own_time import OwnTimes, own_times
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.synchronized_instances import SynchronizedInstances, synchronized_instances
+from ncclscope.analysis.waiting.heavy_stages import HeavyStage, heavy_stage
 from ncclscope.analysis.waiting.origins import (
     Waiting,
     WaitingAccount,
@@ -44,6 +45,7 @@ class RuleContext:
     sampled_delays ranks that are late by a sample of operations
     pauses         ranks whose single pauses make the run longer
     standstills    pauses of all ranks at the same time
+    heavy_stage    ranks of a pipeline stage that all compute longer than others
     system         samples of GPUs, network and hosts
     topology       what NCCL's log says about links
     where(), at()  how sentences name a rank's place, and a moment
@@ -110,6 +112,13 @@ class RuleContext:
         if self.waiting is None or self.model.completeness.dropped:
             return None
         return standstills_of(self.waiting)
+
+    @cached_property
+    def heavy_stage(self) -> HeavyStage | None:
+        """The stage of a pipeline that computes longer than the others."""
+        if self.waiting is None or self.what_if is None:
+            return None
+        return heavy_stage(self.waiting, self.what_if)
 
     @cached_property
     def system(self) -> SystemSamples:

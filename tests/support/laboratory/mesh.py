@@ -29,6 +29,7 @@ class Mesh:
     data_ms: float = 0.5
     optimizer_ms: float = 1.0
     last_stage: float = 1.0  # how much longer the last stage computes, by design
+    stage_work: tuple[float, ...] = ()  # the same for each stage; none: all alike
     warm_up: int = 0  # steps at the beginning that take three times as long
     checkpoint_every: int = 0
     checkpoint_ms: float = 0.0
@@ -243,8 +244,9 @@ class _MeshRank:
 
     def _layer_ms(self) -> float:
         mesh = self.mesh
+        work = mesh.stage_work[self.stage] if mesh.stage_work else 1.0
         last = self.stage == mesh.pp - 1
-        return mesh.layer_ms * self.slow * (mesh.last_stage if last else 1.0)
+        return mesh.layer_ms * self.slow * work * (mesh.last_stage if last else 1.0)
 
     def _forward(self, need: Kernel | None) -> Kernel:
         mesh, rank, last = self.mesh, self.rank, need

@@ -20,7 +20,7 @@ class Origin:
     """A planted fault, and what it did."""
 
     kind: str  # see Fault
-    ranks: tuple[int, ...]  # mostly one; of a transfer, the ends that all of its links have
+    ranks: tuple[int, ...]  # mostly one; of a transfer, what all of its links have: ends, or a host
     communicators: tuple[tuple[int, ...], ...]  # of a transfer: members of those that use the link
     delay_ns: float  # planted, in sum
     times: int
@@ -120,7 +120,7 @@ class Kind:
         lost_alone = 1 - healthy.run_ns / alone_ns
         used = sorted({name for planted in group for name in planted.communicators})
         transfer = own[0].kind == "transfer"
-        ends = set.intersection(*(set(fault.link) for fault in own)) if transfer else set()
+        ends = self._common_ends(tuple(fault.link for fault in own)) if transfer else set()
         return Origin(
             kind=own[0].kind,
             ranks=tuple(sorted(ends or {fault.rank for fault in own})),
@@ -136,3 +136,13 @@ class Kind:
             exchanges=any(planted.exchanges for planted in group),
             links=tuple(fault.link for fault in own) if transfer else (),
         )
+
+    def _common_ends(self, links: tuple[tuple[int, int], ...]) -> set[int]:
+        """Ranks that all links have; else all ranks of the host that all links have an end on."""
+        ends = set.intersection(*(set(link) for link in links))
+        per_host = self.machine.ranks_per_host
+        hosts = set.intersection(*({rank // per_host for rank in link} for link in links))
+        if ends or len(hosts) != 1:
+            return ends
+        first = hosts.pop() * per_host
+        return set(range(first, min(first + per_host, self.ranks)))

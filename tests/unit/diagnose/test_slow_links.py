@@ -3,7 +3,7 @@
 import numpy as np
 
 from ncclscope.analysis.links import Links
-from ncclscope.diagnose.rules.slow_link import slow_links
+from ncclscope.diagnose.rules.slow_link import slow_links, slow_networks
 
 
 def links(
@@ -47,3 +47,34 @@ def test_a_slow_link_explains_others_at_its_ends() -> None:
     ends = [(4, 12), (4, 9), (3, 12), (0, 8), (1, 9), (2, 10), (5, 11)]
     slow = slow_links(links(ends, [60.0, 1.8, 1.7, 1.0, 1.0, 1.0, 1.0]))
     assert slow.tolist() == [True] + [False] * 6
+
+
+def networks(ends: list[tuple[int, int]], slowness: list[float]) -> list[list[int]]:
+    """Hosts, of two ranks each, that are found, those with the same links together."""
+    found = slow_networks(links(ends, slowness), np.arange(20) // 2)
+    return [[own.node for own in hosts] for hosts in found]
+
+
+def test_a_host_whose_links_are_all_slow_is_found_where_these_are_most_links() -> None:
+    """Hosts in a row: two of three crossings are host 1's."""
+    row = [(0, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 7)]
+    assert networks(row, [1.0, 1.1, 1.0, 1.0, 0.3, 0.3]) == [[1]]
+
+
+def test_a_host_with_fast_links_as_well_is_not_found() -> None:
+    row = [(0, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 7)]
+    assert not networks(row, [3.0, 1.0, 3.0, 1.0, 1.0, 1.0])
+
+
+def test_links_of_all_hosts_that_differ_a_little_are_no_hosts() -> None:
+    row = [(0, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 7)]
+    assert not networks(row, [1.3, 1.3, 1.4, 1.3, 1.0, 1.1])
+
+
+def test_two_hosts_that_have_the_slow_links_between_them_alone_are_named_together() -> None:
+    pairs = [(0, 10), (1, 11), (2, 12), (3, 13), (4, 14), (5, 15), (6, 16), (7, 17)]
+    assert networks(pairs, [4.0, 4.0, *[1.0] * 6]) == [[0, 5]]
+
+
+def test_one_link_between_two_hosts_is_no_network() -> None:
+    assert not networks([(0, 2), (2, 4), (4, 6), (6, 8)], [9.0, 1.0, 1.0, 1.0])

@@ -62,17 +62,21 @@ def _last_of_meetings(kernels: Kernels) -> Numbers:
 
 def _sends_that_wait(kernels: Kernels) -> Bools:
     """By partner whether it is the receive of a send whose kind waits for receives: of those whose
-    receive came much later, hardly any ended before it.
+    receive came much later, hardly any ended before it. A kernel that receives as well is ready to
+    send when all that it receives from have started: in a slow ring all kernels wait for that.
     """
     waits = np.zeros(len(kernels.partner), bool)
     rows = np.flatnonzero(~kernels.partner_sends)
     if not len(rows):
         return waits
-    own = np.repeat(np.arange(len(kernels)), np.diff(kernels.partner_first))[rows]
+    own = np.repeat(np.arange(len(kernels)), np.diff(kernels.partner_first))
     start, end = kernels.events_ns[:, START], kernels.events_ns[:, END]
+    ready = start.copy()
+    np.maximum.at(ready, own[kernels.partner_sends], start[kernels.partner[kernels.partner_sends]])
+    own = own[rows]
     kind, kinds = kernels.transfer_kind[own].astype(np.int64), int(kernels.transfer_kind.max()) + 1
-    late, took = start[kernels.partner[rows]] - start[own], end[own] - start[own]
-    usual = quantile_by_group(kind, kinds, took, 0.1)
+    late, took = start[kernels.partner[rows]] - ready[own], end[own] - ready[own]
+    usual = quantile_by_group(kind, kinds, np.maximum(took, 0), 0.1)
     telling = late > 2 * usual[kind]
     before = np.bincount(kind[telling], took[telling] < late[telling], minlength=kinds)
     seen = np.bincount(kind[telling], minlength=kinds)

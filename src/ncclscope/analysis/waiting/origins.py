@@ -139,7 +139,8 @@ class Waiting:
         """Kernels of the start-up."""
         if self.span.since_ns is not None:
             return np.zeros(len(self.kernels), bool)
-        return start_up_of(self.kernels, self.arrivals.events_ns)
+        own_ns = self.dependencies.length_ns.reshape(-1, 3)[:, :2]
+        return start_up_of(self.kernels, self.arrivals.events_ns, own_ns)
 
     @cached_property
     def start_up_ns(self) -> int:

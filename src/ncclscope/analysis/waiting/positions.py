@@ -34,6 +34,8 @@ _SAME_LENGTH = 0.7  # of all bursts
 _LATER_PERIODS = 3
 _MUCH_LONGER = 1.5
 _LITTLE_NS = 200_000  # more than in later periods: no start-up
+_FEW_RANKS = 0.25  # of those that make a call
+_LEAST_PEERS = 3  # ranks that make the same call
 
 
 def positions_of(kernels: Kernels) -> tuple[Numbers, int]:
@@ -151,10 +153,12 @@ def _like_one_of(programs: list[Bools], own: Bools) -> int:
     return len(programs)
 
 
-def start_up_of(kernels: Kernels, events_ns: Ints) -> Bools:
+def start_up_of(kernels: Kernels, events_ns: Ints, own_ns: Ints) -> Bools:
     """By kernel whether it belongs to the start-up: what comes before the calls of the usual rank
     repeat, and two periods of them; a tenth of its calls at most. What takes as long there as in
-    later periods is not start-up.
+    later periods is not start-up, and neither is what takes longer on few ranks alone: all ranks
+    start up, and a rank whose cache is cold is late. `own_ns`: by kernel the rank's own time before
+    its call, and before its start.
     """
     counts = np.bincount(kernels.rank, minlength=len(kernels.ranks))
     number = kernels.call_number
@@ -164,15 +168,18 @@ def start_up_of(kernels: Kernels, events_ns: Ints) -> Bools:
         return np.asarray(number < 1)
     begin, period = found
     early = number < np.minimum(begin + 2 * period, most)
-    return np.asarray(early & ~((number >= begin) & _as_later(kernels, events_ns, period)))
-
-
-def _as_later(kernels: Kernels, events_ns: Ints, period: int) -> Bools:
-    """By kernel whether its rank took about as long to call and to start it as in the median of
-    the next periods.
-    """
     call, start = events_ns[:, 0], events_ns[:, 1]
     took = np.stack([np.diff(call, prepend=call[:1]), start - call])
+    as_later = _as_later(kernels, took, period)
+    of_rank = ~_as_later(kernels, own_ns.T, period)
+    as_later |= _is_of_few_ranks(kernels, early & (number >= begin), of_rank)
+    return np.asarray(early & ~((number >= begin) & as_later))
+
+
+def _as_later(kernels: Kernels, took: Ints, period: int) -> Bools:
+    """By kernel whether its rank took about as long to call and to start it as in the median of
+    the next periods. `took`: how long to call all kernels, and to start them.
+    """
     count = len(kernels)
     places = np.arange(count)[:, None] + period * np.arange(1, 1 + _LATER_PERIODS)
     inside = places < count
@@ -182,6 +189,22 @@ def _as_later(kernels: Kernels, events_ns: Ints, period: int) -> Bools:
     later = np.median(took[:, places], axis=2)
     alike = took <= _MUCH_LONGER * later + _LITTLE_NS
     return np.asarray(whole & alike.all(axis=0))
+
+
+def _is_of_few_ranks(kernels: Kernels, chosen: Bools, long: Bools) -> Bools:
+    """By kernel of those `chosen` whether it is `long`, and nearly no other rank's is that makes
+    the same call there.
+    """
+    few = np.zeros(len(kernels), bool)
+    rows = np.flatnonzero(chosen)
+    if not len(rows):
+        return few
+    kinds = int(kernels.kind.max()) + 1
+    call, calls = factorize(kernels.call_number[rows] * kinds + kernels.kind[rows])
+    ranks = np.bincount(call, minlength=calls)
+    of_few = np.bincount(call, long[rows], minlength=calls) <= _FEW_RANKS * ranks
+    few[rows] = long[rows] & (of_few & (ranks >= _LEAST_PEERS))[call]
+    return few
 
 
 def period_of(kernels: Kernels) -> tuple[int, int] | None:

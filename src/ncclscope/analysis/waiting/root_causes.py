@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ncclscope.analysis.robust_statistics import DEVIATIONS, is_no_chance
+from ncclscope.analysis.robust_statistics import DEVIATIONS, is_no_chance, standing_out
 from ncclscope.analysis.waiting.arrivals import END
 from ncclscope.analysis.waiting.gradual_ranks import ranks_apart
 from ncclscope.analysis.waiting.kernels import Kernels
@@ -23,6 +23,7 @@ from ncclscope.analysis.waiting.rank_delays import (
     delays_of,
 )
 from ncclscope.analysis.waiting.replay import run_ns
+from ncclscope.analysis.waiting.two_speeds import are_of_one_speed, slower_ranks
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats
@@ -42,9 +43,6 @@ _MOST_ORDERED = 6  # causes of which each is taken out last
 _MUCH_WAITING = 0.05  # of the run, for each other rank
 _FEW_OTHERS = 3
 _TIMES_OTHERS = 20.0  # what began on any other rank
-_TIMES_NEXT = 3.0  # as much as the next one, or more, for all that stand out
-_TIMES_MEDIAN = 4.0  # as much as the median of the others
-_FLOOR = 0.02  # of the largest: smaller ones are alike
 _SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the median
 _FAR_LONGER = 2.0  # times the usual transfer
 _LEADS_PATH = 6.0  # times what any other rank has beyond the usual on the critical path
@@ -93,7 +91,8 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         if is_large:
             break
         left = waiting.replayed(events)
-    kept = replace(kept, ranks=ranks_apart(waiting, kept.ranks, _excess_ns(waiting)))
+    if not are_of_one_speed(waiting, kept.ranks):
+        kept = replace(kept, ranks=ranks_apart(waiting, kept.ranks, _excess_ns(waiting)))
     if not kept.ranks and not kept.communicators:
         return None
     causes = _with_predictions(waiting, what_if, kept)
@@ -103,11 +102,13 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
 
 def _certain_origins(waiting: Waiting, ranks: tuple[int, ...]) -> tuple[int, ...]:
     """Ranks of these whose delays others did wait for. Bad clocks make a rank look slow, too, but
-    nobody waits for that.
+    nobody waits for that. Of ranks of one speed others wait for the last one: any of them counts.
     """
     places = np.searchsorted(waiting.kernels.ranks, ranks)
     charged = _steady_charges(waiting)[:, :2].sum(axis=1)
     waited_for = np.bincount(waiting.kernels.rank, charged, minlength=len(waiting.kernels.ranks))
+    slower = slower_ranks(waiting)
+    waited_for[slower] = waited_for[slower].sum()
     certain = waited_for[places] >= _WAITED_FOR * waiting.usual.steady_excess_ns[places]
     return tuple(rank for rank, is_certain in zip(ranks, certain, strict=True) if is_certain)
 
@@ -158,29 +159,6 @@ def _pauses(waiting: Waiting, ranks: tuple[int, ...]) -> Bools:
 
 
 # ---- who stands out ----
-def standing_out(values: Floats) -> Bools:
-    """Which values are far above all others: at most half of them, where the next largest is
-    several times smaller.
-
-    >>> standing_out(np.array([9.0, 1.0, 8.0, 1.2, 0.9]))
-    array([ True, False,  True, False, False])
-    """
-    chosen = np.zeros(len(values), bool)
-    most = int(values.argmax()) if len(values) else 0
-    if len(values) < 2 or values[most] <= 0:
-        return chosen
-    order = np.argsort(-values)
-    ordered = np.maximum(values[order], _FLOOR * values[most])
-    half = max(len(values) // 2, 1)
-    ratio = ordered[:half] / ordered[1 : half + 1]
-    count = int(np.argmax(ratio)) + 1
-    rest = values[order[count:]]
-    enough = ratio[count - 1] >= _TIMES_NEXT
-    if enough and ordered[count - 1] >= _TIMES_MEDIAN * float(np.median(rest)):
-        chosen[order[:count]] = True
-    return chosen
-
-
 def _standing_out(
     left: Waiting, waiting: Waiting, change: Change
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -204,8 +182,8 @@ def _standing_out(
 
 def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) -> list[int]:
     """Ranks in which far more waiting begins than in others, or whose edges are longer than usual:
-    in nearly every step, or far more than those of others in sum. Of several slow ranks only the
-    last one makes others wait, and that may be another one each time.
+    in nearly every step, or far more than those of others in sum; and ranks of a slower speed. Of
+    several slow ranks only the last one makes others wait, and that may be another one each time.
     """
     kernels, usual = left.kernels, left.usual
     taken = np.isin(kernels.ranks, change.ranks)
@@ -216,7 +194,8 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     long = standing_out(np.where(taken, 0, sums))
     long &= sums >= _HABIT * left.judged_ns
     leads = _leads_path(left, taken)
-    habit, candidates = alike & (own > 0), alike | more | long | leads
+    slower = slower_ranks(left) & ~taken & (sums >= _HABIT * left.judged_ns)
+    habit, candidates = alike & (own > 0), alike | more | long | leads | slower
     # Neither steps that are long for all ranks nor single pauses hide a habit.
     most = steady >= _MOST_OF_IT * _excess_ns(left, trimmed=True)
     least = _LEAD * left.judged_ns if _is_tied_loosely(left) else 0.0
@@ -229,6 +208,7 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
             or (long[place] and own[place] > 0 and _is_often_long(left, rank, candidates))
             or (_is_only_origin(left, own, place) and delays_of(left, rank).steady)
             or leads[place]
+            or slower[place]
         ):
             late.append(rank)
     return late

@@ -44,6 +44,7 @@ class Change:
     # Global ranks, and how many times as slow as its peers the link between them is. In an exchange
     # of all ranks one slow adapter slows down most kernels, so that slow ones are usual.
     slow_links: tuple[tuple[int, int, float], ...] = ()
+    quicker: tuple[tuple[int, float], ...] = ()  # ranks, and how many times as quick
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +185,19 @@ class WhatIf:
         for row, factor, since_ns, until_ns in change.faster:
             own = (kernels.communicator == row) & (end_ns >= since_ns) & (end_ns <= until_ns)
             length[2::3][own] = length[2::3][own] / factor
+        for rank, factor in change.quicker:
+            quicker = self._own_work(rank)
+            length[quicker] = length[quicker] / factor
         if change.slow_links:
             length[2::3] = self._at_speed_of_peers(change, length[2::3])
         return length
+
+    def _own_work(self, rank: int) -> Ints:
+        """Starts of a rank that followed other kernels: its GPU worked before them."""
+        waiting, kernels = self._waiting, self._waiting.kernels
+        own = (kernels.ranks[kernels.rank] == rank) & ~waiting.start_up
+        own &= waiting.dependencies.edge[START::3] == _abi.EDGE_GPU
+        return np.asarray(3 * np.flatnonzero(own) + START)
 
     def _at_speed_of_peers(self, change: Change, length: Ints) -> Ints:
         """By kernel its transfer with slow links as fast as their peers. What was as fast already

@@ -1,9 +1,10 @@
-"""Links, or groups of ranks, that are slower than their peers."""
+"""Links, networks of hosts, or groups of ranks, that are slower than their peers."""
 
 from shlex import quote
 
 import numpy as np
 
+from ncclscope.analysis.host_links import HostLinks, links_of_hosts
 from ncclscope.analysis.link_changes import SLOWER, as_peers, as_slow_next_to
 from ncclscope.analysis.links import (
     Links,
@@ -110,7 +111,41 @@ def _is_explained(links: Links, slow: Bools) -> Bools:
 
 
 def _link_findings(context: RuleContext, links: Links, what: str) -> list[Finding]:
-    rows = np.flatnonzero(slow_links(links))
+    networks = slow_networks(links, context.run.node_of)
+    findings = [_network_finding(context, own, what) for own in networks]
+    slow = slow_links(links)
+    for own in networks:
+        # Kernels at both ends of a link between its ranks end as a whole, with slow links.
+        ends = np.concatenate([links.source[own[0].rows], links.destination[own[0].rows]])
+        slow[own[0].rows] = False
+        slow &= ~(np.isin(links.source, ends) & np.isin(links.destination, ends))
+    return [one for one in findings if one is not None] + _single_findings(
+        context, links, np.flatnonzero(slow), what
+    )
+
+
+def slow_networks(links: Links, node_of: Ints) -> list[list[HostLinks]]:
+    """Hosts whose links to other hosts are nearly all far slower than those between other hosts,
+    the one with most links first. Hosts in one list have the same links: those between them.
+    """
+    counted = links.operations >= LEAST_OPERATIONS
+    found = [
+        own
+        for own in links_of_hosts(links, node_of, counted)
+        if own.least_slowness >= (SLOWER if own.others >= _MANY_LINKS else _SLOWER_OF_FEW)
+    ]
+    networks: list[list[HostLinks]] = []
+    for own in sorted(found, key=lambda own: -len(own.rows)):
+        same = [one for one in networks if np.array_equal(one[0].rows, own.rows)]
+        if same:
+            same[0].append(own)
+        elif not any(np.isin(own.rows, one[0].rows).all() for one in networks):
+            networks.append([own])
+    return networks
+
+
+def _single_findings(context: RuleContext, links: Links, rows: Ints, what: str) -> list[Finding]:
+    """Findings about single slow links, or about a rank that all of them share."""
     rows = rows[np.argsort(-np.maximum(links.slowness, links.past_slowness)[rows])]
     ends = np.concatenate([links.source[rows], links.destination[rows]])
     ranks, times = np.unique(ends, return_counts=True)
@@ -215,6 +250,39 @@ def _pair_finding(
         communicators=(),
         evidence=(_evidence(context, links, rows, what),),
         confidence=0.9 if what == _PROXY_STEPS else 0.8,
+        lost_share=share,
+    )
+
+
+def _network_finding(context: RuleContext, networks: list[HostLinks], what: str) -> Finding | None:
+    """All links of one host, or those between two hosts that have no others."""
+    links, rows = networks[0].links, networks[0].rows
+    share = _lost_share(context, links, rows)
+    prediction = _without_links(context, links, rows, what)
+    if prediction is not None:
+        share = prediction.gained_share
+    if share < _LOST_SHARE:
+        return None
+    node_of, nodes = context.run.node_of, [own.node for own in networks]
+    hosts = [context.run.model.nodes[node] for node in nodes]
+    ranks = tuple(sorted(r for r in context.run.host_of if int(node_of[r]) in nodes))
+    between = " and ".join(hosts if len(hosts) > 1 else [hosts[0], "other hosts"])
+    slow = int((links.slowness[rows] >= SLOWER).sum())
+    count = f"all {slow}" if slow == len(rows) else f"{slow} of {len(rows)}"
+    return Finding(
+        "slow_link",
+        CRITICAL if share >= GRAVE_SHARE else WARNING,
+        f"{count} links between {between} are slow, typically "
+        f"{np.median(links.slowness[rows]):.3g} times as slow as links between other hosts; "
+        f"{_cost(prediction, share)}",
+        "look at what these links share: the host's adapters, their drivers and GPUDirect RDMA, "
+        "PCIe, cables and switch ports; compare with another host",
+        kind="host",
+        ranks=ranks,
+        hosts=tuple(sorted(hosts)),
+        communicators=(),
+        evidence=(_evidence(context, links, rows.tolist(), what),),
+        confidence=0.85,
         lost_share=share,
     )
 

@@ -8,6 +8,7 @@ from ncclscope.analysis.training_losses import late_calls, phase_excess
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
 from ncclscope.analysis.waiting.rank_delays import Delays
 from ncclscope.analysis.waiting.root_causes import RootCauses
+from ncclscope.analysis.waiting.two_speeds import are_of_one_speed
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
 from ncclscope.diagnose.late_ranks import (
     ADVICE,
@@ -60,7 +61,7 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
     alone = len(causes.ranks) == 1 and not causes.communicators
     # Servers without requests are late for another reason than ranks beside them.
     for alike in ([d for d in rest if not d.as_idle_root], [d for d in rest if d.as_idle_root]):
-        if len(alike) > _MANY:
+        if len(alike) > _MANY or _are_of_one_speed(context, alike):
             share = sum(share_of[delays.rank] for delays in alike)
             findings.append(_many_finding(context, alike, causes, share))
             named |= {delays.rank for delays in alike}
@@ -80,6 +81,12 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
             last_share = delays.times * delays.typical_ns / context.run.span_ns
         findings.append(_rank_finding(context, delays, cost, (share, last_share)))
     return findings
+
+
+def _are_of_one_speed(context: RuleContext, late: list[Delays]) -> bool:
+    """Whether these ranks are slower than all others, and alike: an older generation of GPUs."""
+    assert context.waiting is not None
+    return are_of_one_speed(context.waiting, [delays.rank for delays in late])
 
 
 def _explains(context: RuleContext, delays: Delays, share: float) -> bool:
@@ -298,12 +305,15 @@ def _many_finding(
     only = len(causes.ranks) == len(ranks) and not causes.communicators
     cost = cost_in_words(context, causes.prediction if only else None, share, "them")
     idle = all(delays.as_idle_root for delays in late)
+    common = "look for what these ranks have in common"
+    if _are_of_one_speed(context, late):
+        common = "they are alike, and slower than all others: compare GPU models and clocks"
     return Finding(
         "straggler",
         INFO if idle else severity(context, share),
         f"{ranks_in_words(ranks)} are late, typically by {duration(typical)}; "
         f"{f'{IDLE_ROOTS}; ' if idle else ''}{cost}",
-        f"look for what these ranks have in common; {ADVICE[kind]}",
+        f"{common}; {ADVICE[kind]}",
         kind=kind,
         ranks=ranks,
         hosts=hosts,

@@ -1,0 +1,73 @@
+"""A stage of a pipeline whose ranks all compute longer than those of other stages.
+
+Nobody among its ranks stands out, and the others wait for it as for any stage: that is how the
+model was cut, or what its GPUs are. What it costs can be said all the same.
+
+    stage            0     1     2     3
+    own time, ms     9     14    9     9     all others wait for stage 1
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.analysis.waiting.arrivals import START
+from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
+from ncclscope.arrays import _abi
+from ncclscope.arrays.types import Bools, Floats
+
+_HEAVIER = 1.25  # times the own time of the median rank
+_ALIKE = 1.15  # how far ranks of a stage may differ
+_LEAST_STAGES = 3
+_LEAST_GAIN = 0.04  # of the run
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyStage:
+    """Ranks of one stage, and what they compute longer."""
+
+    ranks: tuple[int, ...]  # global
+    times: float  # own time, times that of the median rank
+    prediction: Prediction  # with the own time of the median rank
+
+
+def heavy_stage(waiting: Waiting, what_if: WhatIf) -> HeavyStage | None:
+    """The stage that takes longest, where all of its ranks take about as long, and the run would
+    be notably shorter if they took as long as the median rank.
+    """
+    if not waiting.kernels.pair.any() or what_if.why_not:
+        return None
+    own = _own_ns(waiting)
+    usual = float(np.sort(own)[(len(own) - 1) // 2])
+    heavy = own > _HEAVIER * usual
+    count = int(heavy.sum())
+    if usual <= 0 or count < 2 or count * _LEAST_STAGES > len(own):
+        return None
+    if own[heavy].max() > _ALIKE * own[heavy].min() or _send_to_each_other(waiting, heavy):
+        return None
+    ranks = tuple(waiting.kernels.ranks[heavy].tolist())
+    times = float(np.median(own[heavy]) / usual)
+    prediction = what_if.predict(Change(quicker=tuple((rank, times) for rank in ranks)))
+    gained = prediction.run_now_ns - prediction.run_then_ns
+    if gained < max(_LEAST_GAIN * waiting.judged_ns, prediction.noise_ns):
+        return None
+    return HeavyStage(ranks, times, prediction)
+
+
+def _own_ns(waiting: Waiting) -> Floats:
+    """By rank the time that its GPU works between operations, without the start-up."""
+    kernels, dependencies = waiting.kernels, waiting.dependencies
+    shown = (dependencies.edge[START::3] == _abi.EDGE_GPU) & (dependencies.blocked == 0)
+    shown &= ~waiting.start_up
+    length = dependencies.length_ns[START::3] * shown
+    return np.bincount(kernels.rank, length, minlength=len(kernels.ranks)).astype(np.float64)
+
+
+def _send_to_each_other(waiting: Waiting, chosen: Bools) -> bool:
+    """Whether some of these ranks send to each other: they are of several stages then."""
+    kernels = waiting.kernels
+    own = np.repeat(np.arange(len(kernels)), np.diff(kernels.partner_first))
+    pairs = kernels.pair[own]
+    ends = kernels.rank[own[pairs]], kernels.rank[kernels.partner[pairs]]
+    return bool((chosen[ends[0]] & chosen[ends[1]]).any())

@@ -1,0 +1,95 @@
+"""Ranks of a slower speed: GPUs of an older generation, half of all at most.
+
+Where steps vary, the slow ones are not the last in every step, and half of all ranks do not stand
+out by what others wait. By the median of their own time they do, if they are of one speed and all
+others of another:
+
+    own time, ms     3.1  3.0  3.3  3.1  4.3  4.5  4.3  4.4    two speeds: the last four
+                     2.6  2.9  3.0  3.1  3.3  3.5  3.8  4.1    gradual: nobody
+"""
+
+import math
+from collections.abc import Collection
+
+import numpy as np
+
+from ncclscope.analysis.waiting.arrivals import START
+from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.quantiles import member_quantiles
+from ncclscope.arrays.joins import factorize
+from ncclscope.arrays.types import Bools, Floats
+
+_LEAST_GAP = 0.15  # how much longer the slow ones take at least
+_TIMES_SPREAD = 2.0  # the gap against how far ranks of one speed are apart
+_STEADY = 6  # starts of a rank at one position: fewer show no habit
+_MOST_RANKS = 0.75  # of those that have a position must show how long it takes
+_LEAST_SHARE = 0.3  # of all ranks: fewer stand out by themselves
+_BACKS = 16  # more than calls that are tried
+
+
+def slower_ranks(waiting: Waiting) -> Bools:
+    """Which ranks are of the slower of two speeds, of their GPUs or of their hosts; none where
+    there is one speed, or many.
+    """
+    for event in (START, 0):
+        slow = _slower(_slowness(waiting, event))
+        if slow.any():
+            return slow
+    return np.zeros(len(waiting.kernels.ranks), bool)
+
+
+def are_of_one_speed(waiting: Waiting, ranks: Collection[int]) -> bool:
+    """Whether these are the ranks of the slower of two speeds."""
+    slower = waiting.kernels.ranks[slower_ranks(waiting)].tolist()
+    return bool(slower) and set(ranks) == set(slower)
+
+
+def _slower(slowness: Floats) -> Bools:
+    """Which of these are far above all others, where all others are alike, and these are."""
+    slow = np.zeros(len(slowness), bool)
+    order = np.argsort(-slowness)
+    ordered = slowness[order]
+    least = max(math.ceil(_LEAST_SHARE * len(ordered)), 2)
+    if len(ordered) < 2 * least or np.isnan(ordered).any():
+        return slow
+    gaps = ordered[:-1] / ordered[1:]
+    places = np.arange(least - 1, len(ordered) // 2)
+    last = int(places[gaps[places].argmax()])
+    spread = max(ordered[0] / ordered[last], ordered[last + 1] / ordered[-1]) - 1
+    if gaps[last] - 1 >= max(_LEAST_GAP, _TIMES_SPREAD * spread):
+        slow[order[: last + 1]] = True
+    return slow
+
+
+def _slowness(waiting: Waiting, event: int) -> Floats:
+    """By rank its median own time before calls, or before starts, over that of the usual rank at
+    the same positions; NaN where no position shows it.
+    """
+    own, usual = _own_times(waiting, event)
+    return np.where(usual > 0, own / np.maximum(usual, 1e-9), np.nan)
+
+
+def _own_times(waiting: Waiting, event: int) -> tuple[Floats, Floats]:
+    """By rank the sum, over positions, of its median own time before calls or starts, and of that
+    of the usual rank.
+    """
+    kernels, dependencies = waiting.kernels, waiting.dependencies
+    ranks, rank = len(kernels.ranks), kernels.rank.astype(np.int64)
+    position = dependencies.position.astype(np.int64)
+    fine = (position * 8 + dependencies.edge[event::3]) * _BACKS + dependencies.back[event::3]
+    group, groups = factorize(fine)
+    held_back = dependencies.blocked != 0 if event == START else np.zeros(len(kernels), bool)
+    rows = np.flatnonzero(~held_back & ~waiting.start_up)
+    length = dependencies.length_ns[event::3][rows]
+    table = member_quantiles(group[rows].astype(np.int64), groups, rank[rows], length, (0.5,))
+    usual = table.of_usual_member(0, groups)
+    having = np.bincount(np.unique(position * ranks + rank) // ranks)
+    position_of = np.zeros(groups, np.int64)
+    position_of[group] = position
+    often = table.count >= _STEADY
+    members = np.bincount(table.group[often], minlength=groups)
+    enough = (members > 1) & (members >= _MOST_RANKS * having[position_of])
+    kept = often & enough[table.group]
+    own = np.bincount(table.member[kept], table.quantiles[0][kept], minlength=ranks)
+    of_usual = np.bincount(table.member[kept], usual[table.group[kept]], minlength=ranks)
+    return own.astype(np.float64), of_usual.astype(np.float64)

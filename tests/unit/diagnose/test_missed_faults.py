@@ -1,0 +1,83 @@
+"""What a whole host, half of all GPUs or a stage has in common, and late first steps."""
+
+from pathlib import Path
+
+import pytest
+
+from ncclscope.diagnose.finding import Finding
+from tests.support.diagnosis import diagnose_capture
+from tests.support.laboratory.kinds import all_kinds
+from tests.support.laboratory.truth import Truth
+
+KINDS = all_kinds()
+
+
+def judged(capture: Path, name: str) -> tuple[Truth, tuple[Finding, ...]]:
+    truth = KINDS[name].write(capture, 1)
+    return truth, diagnose_capture(capture).findings
+
+
+def problems(said: tuple[Finding, ...]) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(f.family, f.kind, f.ranks) for f in said if f.severity != "info"]
+
+
+def test_the_network_of_a_host_in_a_pipeline_is_named_once(tmp_path: Path) -> None:
+    """Two of three crossings are slow: one by one none of their links stands out."""
+    truth, said = judged(tmp_path / "c", "pipeline 4 x dp 4 on 4 hosts, network of a host")
+    assert problems(said) == [("slow_link", "host", (4, 5, 6, 7))]
+    assert said[0].hosts == ("node1",)
+    assert said[0].sentence.startswith("all 16 links between node1 and other hosts are slow")
+    assert said[0].lost_share == pytest.approx(1 - truth.healthy_run_ns / truth.run_ns, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [
+        ("ring 16 on 4 hosts, network of a host", (8, 9, 10, 11)),
+        # The link between both slow ones looks as slow: its kernels end with theirs.
+        ("ring 12 on 6 hosts, network of a host", (6, 7)),
+    ],
+)
+def test_the_network_of_a_host_in_a_ring_is_named_once(
+    tmp_path: Path, name: str, ranks: tuple[int, ...]
+) -> None:
+    _, said = judged(tmp_path / "c", name)
+    assert problems(said) == [("slow_link", "host", ranks)]
+
+
+def test_old_gpus_are_named_together_where_steps_vary(tmp_path: Path) -> None:
+    name = "ddp 8, 40 steps, noise of transcripts, every second GPU is old"
+    truth, said = judged(tmp_path / "c", name)
+    assert problems(said) == [("straggler", "gpu", (1, 3, 5, 7))]
+    assert "compare GPU models" in said[0].advice
+    assert said[0].lost_share == pytest.approx(1 - truth.healthy_run_ns / truth.run_ns, abs=0.03)
+
+
+def test_a_heavy_stage_is_a_remark_with_its_cost(tmp_path: Path) -> None:
+    name = "pipeline 4 x dp 2, heavy second stage, healthy"
+    _, said = judged(tmp_path / "c", name)
+    assert not problems(said)
+    stage = next(finding for finding in said if finding.kind == "stage")
+    assert stage.ranks == (2, 3)
+    assert "all of them alike" in stage.sentence
+    assert 0.1 < stage.lost_share < 0.35
+
+
+def test_stages_with_equal_work_get_no_remark(tmp_path: Path) -> None:
+    _, said = judged(tmp_path / "c", "pipeline 4 x dp 4 on 4 hosts, healthy")
+    assert not any(finding.kind == "stage" for finding in said)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("ddp 8, 40 steps, cold cache", 3),
+        ("fsdp 4 x tp 2, 30 steps, cold cache in two steps", 5),
+    ],
+)
+def test_a_rank_that_is_late_in_the_first_steps_alone_has_paused(
+    tmp_path: Path, name: str, rank: int
+) -> None:
+    truth, said = judged(tmp_path / "c", name)
+    assert problems(said) == [("straggler", "pause", (rank,))]
+    assert said[0].lost_share == pytest.approx(1 - truth.healthy_run_ns / truth.run_ns, abs=0.02)
