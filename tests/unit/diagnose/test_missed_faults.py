@@ -73,6 +73,8 @@ def test_stages_with_equal_work_get_no_remark(tmp_path: Path) -> None:
     [
         ("ddp 8, 40 steps, cold cache", 3),
         ("fsdp 4 x tp 2, 30 steps, cold cache in two steps", 5),
+        # Its partner in the other stage sends to it, and waits.
+        ("mesh 2 x 2 x 2, 25 steps, cold cache", 6),
     ],
 )
 def test_a_rank_that_is_late_in_the_first_steps_alone_has_paused(

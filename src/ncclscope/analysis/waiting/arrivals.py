@@ -18,6 +18,7 @@ from ncclscope.model.schema import NONE
 START, END = 1, 2
 _TELLING = 8  # sends whose receive came much later: fewer tell nothing
 _ENDED_BEFORE = 0.02  # of these, at most, where sends wait
+_FAR_LATER = 10  # times the usual transfer: a send that ends right after such a receive waited
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ def _sends_that_wait(kernels: Kernels) -> Bools:
     """By partner whether it is the receive of a send whose kind waits for receives: of those whose
     receive came much later, hardly any ended before it. A kernel that receives as well is ready to
     send when all that it receives from have started: in a slow ring all kernels wait for that.
+    One receive that came far later is enough, where its send ended right after it began.
     """
     waits = np.zeros(len(kernels.partner), bool)
     rows = np.flatnonzero(~kernels.partner_sends)
@@ -80,6 +82,8 @@ def _sends_that_wait(kernels: Kernels) -> Bools:
     telling = late > 2 * usual[kind]
     before = np.bincount(kind[telling], took[telling] < late[telling], minlength=kinds)
     seen = np.bincount(kind[telling], minlength=kinds)
-    waiting = (seen >= _TELLING) & (before <= _ENDED_BEFORE * seen)
+    sure = (late > _FAR_LATER * usual[kind]) & (took >= late) & (took <= late + 2 * usual[kind])
+    enough = (seen >= _TELLING) | (np.bincount(kind[sure], minlength=kinds) > 0)
+    waiting = enough & (before <= _ENDED_BEFORE * seen)
     waits[rows] = waiting[kind]
     return waits

@@ -32,7 +32,7 @@ def slower_ranks(waiting: Waiting) -> Bools:
     there is one speed, or many.
     """
     for event in (START, 0):
-        slow = _slower(_slowness(waiting, event))
+        slow = of_slower_speed(_slowness(waiting, event))
         if slow.any():
             return slow
     return np.zeros(len(waiting.kernels.ranks), bool)
@@ -44,7 +44,7 @@ def are_of_one_speed(waiting: Waiting, ranks: Collection[int]) -> bool:
     return bool(slower) and set(ranks) == set(slower)
 
 
-def _slower(slowness: Floats) -> Bools:
+def of_slower_speed(slowness: Floats) -> Bools:
     """Which of these are far above all others, where all others are alike, and these are."""
     slow = np.zeros(len(slowness), bool)
     order = np.argsort(-slowness)

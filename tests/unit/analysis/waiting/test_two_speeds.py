@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from ncclscope.analysis.waiting.two_speeds import _slower
+from ncclscope.analysis.waiting.two_speeds import of_slower_speed
 
 
 def slower(slowness: list[float]) -> list[int]:
-    return np.flatnonzero(_slower(np.array(slowness))).tolist()
+    return np.flatnonzero(of_slower_speed(np.array(slowness))).tolist()
 
 
 def test_half_of_all_ranks_can_be_slower() -> None:
