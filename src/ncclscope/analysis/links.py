@@ -9,14 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.analysis.run import Run
+from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.own_past import own_past
 from ncclscope.analysis.waiting.quantiles import member_quantiles
+from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.schema import NONE, SEND
 
 _RANK_BITS = 20  # a link is source << 20 | destination
 _RANK_MASK = (1 << _RANK_BITS) - 1
+_FEW_KNOWN = 10  # transfers of a link
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,8 @@ def proxy_step_transfers(run: Run) -> Transfers | None:
 def p2p_transfers(waiting: Waiting) -> Transfers:
     """Sends whose receive is on record. A kernel of sends and receives waits for all of its peers
     and ends as a whole: from the last start that it waited for, it only moves data. Where both
-    ends send, the shorter of both is what the transfer between them can have taken at most. Where
+    ends send, the shorter of both is what the transfer between them can have taken at most. It is
+    what it took where one of both started last: such transfers count where a link has some. Where
     the clocks of both hosts disagree by more than a transfer takes, it seems to take no time: such
     transfers are left out, because nothing can be compared with them.
     """
@@ -102,9 +106,15 @@ def p2p_transfers(waiting: Waiting) -> Transfers:
     pairs = kernels.partner_sends & kernels.pair[own]
     receiver, sender = own[pairs], kernels.partner[pairs].astype(np.int64)
     # The stop stamp of a kernel that only receives comes early.
-    shorter = np.minimum(moving[sender], moving[receiver])
-    time = np.where(sends[receiver], shorter, moving[sender]).astype(np.float64)
-    receiver, sender, time = receiver[time > 0], sender[time > 0], time[time > 0]
+    by_sender = ~sends[receiver] | (moving[sender] <= moving[receiver])
+    kernel = np.where(by_sender, sender, receiver)
+    time = moving[kernel].astype(np.float64)
+    last = waiting.arrivals.last[kernel]
+    shown = time > 0
+    shown &= _where_known(
+        sender, receiver, shown & ((last == sender) | (last == receiver)), kernels
+    )
+    receiver, sender, time = receiver[shown], sender[shown], time[shown]
     kinds = int(kernels.transfer_kind.max(initial=0)) + 1
     return Transfers(
         kernels.ranks[kernels.rank[sender]],
@@ -114,6 +124,16 @@ def p2p_transfers(waiting: Waiting) -> Transfers:
         time,
         {},
     )
+
+
+def _where_known(sender: Ints, receiver: Ints, known: Bools, kernels: Kernels) -> Bools:
+    """By transfer whether it is `known`; all of a link where few are. Where a third rank started
+    last, what is left after that start may be less than the transfer took.
+    """
+    source, destination = (kernels.rank[rows].astype(np.int64) for rows in (sender, receiver))
+    link, links = factorize(source << _RANK_BITS | destination)
+    count = np.bincount(link[known], minlength=links)
+    return np.asarray(known | (count[link] < _FEW_KNOWN))
 
 
 def _global_ranks(run: Run, communicator: Ints, rank: Ints) -> Ints:
