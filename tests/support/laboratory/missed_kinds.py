@@ -1,5 +1,5 @@
 """Kinds after jobs of others whose faults were not named: what a whole host, half of all GPUs or a
-stage has in common, and ranks that are late in the first steps alone.
+stage has in common, ranks that are late in the first steps alone, and hosts that join later.
 
 Rules were mended on the first kinds of each cause. Those of `_other_shapes` were made with them,
 and looked at when the rules were done.
@@ -8,6 +8,7 @@ and looked at when the rules were done.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tests.support.laboratory.elastic import Elastic, elastic_program
 from tests.support.laboratory.events import Machine
 from tests.support.laboratory.faults import TRANSCRIPTS, USUAL, Fault
 from tests.support.laboratory.mesh import Mesh
@@ -55,6 +56,9 @@ def missed_kinds() -> Iterator[Kind]:
     yield from shape("ddp 8, 40 steps", None, Buckets(8, steps=40), {
         "cold cache": (host(3, 600, last=0),),
     })  # fmt: skip
+    yield from shape("elastic 12 on 3 hosts", elastic_program, Elastic(), {
+        "slow host that joined": _old(range(4, 8), 1.4),
+    }, machine=_FOUR_A_HOST)  # fmt: skip
     yield from _other_shapes()
 
 
@@ -94,3 +98,10 @@ def _other_shapes() -> Iterator[Kind]:
     yield from shape("mesh 2 x 2 x 2, 25 steps", None, Mesh(2, 2, 2, 25, micro_batches=4), {
         "cold cache": (host(6, 500, last=0),),
     })  # fmt: skip
+    quick = Elastic((2, 4, 6, 8), steps=14, buckets=4, join_ms=60)
+    yield from shape("elastic 8 on 4 hosts", elastic_program, quick, {
+        "slow host that joined": _old(range(4, 6), 1.5),
+    }, machine=_TWO_A_HOST)  # fmt: skip
+    yield from shape("elastic 12 on 2 hosts", elastic_program, Elastic((6, 12), buckets=2), {
+        "slow GPU that joined": (gpu(8, 1.5),),
+    }, machine=Machine(ranks_per_host=6))  # fmt: skip

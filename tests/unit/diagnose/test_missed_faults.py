@@ -83,3 +83,19 @@ def test_a_rank_that_is_late_in_the_first_steps_alone_has_paused(
     truth, said = judged(tmp_path / "c", name)
     assert problems(said) == [("straggler", "pause", (rank,))]
     assert said[0].lost_share == pytest.approx(1 - truth.healthy_run_ns / truth.run_ns, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [
+        ("elastic 12 on 3 hosts, slow host that joined", (4, 5, 6, 7)),
+        ("elastic 8 on 4 hosts, slow host that joined", (4, 5)),
+    ],
+)
+def test_a_slow_host_that_joined_later_is_named(
+    tmp_path: Path, name: str, ranks: tuple[int, ...]
+) -> None:
+    """Other ranks have calls on communicators from before it joined."""
+    truth, said = judged(tmp_path / "c", name)
+    assert problems(said) == [("straggler", "host gpu", ranks)]
+    assert said[0].lost_share == pytest.approx(1 - truth.healthy_run_ns / truth.run_ns, abs=0.03)

@@ -11,7 +11,7 @@ Ranks of different programs are no peers, as the stages of a pipeline: "receive,
 send" is a forward pass on one and a backward pass on the next.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -117,26 +117,52 @@ def _by_program(kernels: Kernels, position: Numbers, positions: int) -> tuple[Nu
         return position, positions
     key = kernels.rank.astype(np.int64) * positions + position
     times = np.bincount(key, minlength=ranks * positions).reshape(ranks, positions)
-    program = _programs(times)
+    program = _programs(kernels, position, times)
     if program is None or not program.any():
         return position, positions
     return factorize(program[kernels.rank] * positions + position)
 
 
-def _programs(times: Ints) -> Ints | None:
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """Where a rank's calls usually are, and when."""
+
+    usual: Bools  # by position
+    first_ns: Ints  # by position, of its calls there
+    last_ns: Ints
+    span_ns: tuple[int, int]  # of all its calls
+
+    def is_like(self, other: "_Program") -> bool:
+        """Whether nearly all usual positions are the same, while both ranks were there: others may
+        join an elastic job later.
+        """
+        own = self.usual & self._while(other)
+        others = other.usual & other._while(self)
+        either = int((own | others).sum())
+        return either == 0 or int((own & others).sum()) >= _SAME_PROGRAM * either
+
+    def _while(self, other: "_Program") -> Bools:
+        begin, end = other.span_ns
+        return np.asarray((self.last_ns >= begin) & (self.first_ns <= end))
+
+
+def _programs(kernels: Kernels, position: Numbers, times: Ints) -> Ints | None:
     """By rank the number of its program; None where there are too many."""
     most = times.max(axis=1, keepdims=True)
     usual = times >= np.maximum(most // 8, 3)  # most positions of a step occur once in it
-    programs: list[Bools] = []
+    first = np.append(kernels.first_of_rank, len(kernels))
+    programs: list[_Program] = []
     program_of = np.zeros(len(usual), np.int64)
     program_by_pattern: dict[bytes, int] = {}
     for rank, own in enumerate(usual):
         pattern = np.packbits(own).tobytes()
         program = program_by_pattern.get(pattern)
         if program is None:
-            program = _like_one_of(programs, own)
+            made = _program(kernels, position, own, slice(first[rank], first[rank + 1]))
+            alike = (number for number, other in enumerate(programs) if other.is_like(made))
+            program = next(alike, len(programs))
             if program == len(programs):
-                programs.append(own)
+                programs.append(made)
             program_by_pattern[pattern] = program
         if len(programs) > _MOST_PROGRAMS:
             return None
@@ -144,13 +170,12 @@ def _programs(times: Ints) -> Ints | None:
     return program_of
 
 
-def _like_one_of(programs: list[Bools], own: Bools) -> int:
-    """The number of a program with nearly these usual positions; a new one where none has them."""
-    for program, others in enumerate(programs):
-        either = int((own | others).sum())
-        if either == 0 or int((own & others).sum()) >= _SAME_PROGRAM * either:
-            return program
-    return len(programs)
+def _program(kernels: Kernels, position: Numbers, usual: Bools, rows: slice) -> _Program:
+    call, place = kernels.events_ns[rows, 0], position[rows]
+    first, last = np.full(len(usual), np.iinfo(np.int64).max), np.zeros(len(usual), np.int64)
+    np.minimum.at(first, place, call)
+    np.maximum.at(last, place, call)
+    return _Program(usual, first, last, (int(call.min()), int(call.max())))
 
 
 def start_up_of(kernels: Kernels, events_ns: Ints, own_ns: Ints) -> Bools:
