@@ -26,7 +26,7 @@ from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import NONE
 
-_BACKS = 16  # more than calls that are tried
+BACKS = 16  # more than calls that are tried
 _LEAST_FREE = 3  # starts that show a course
 _LONG = 1.3  # times the usual transfer: work beside it is hidden
 _LONG_NS = 50_000  # and at least this much more
@@ -97,7 +97,7 @@ def _from_free_starts(waiting: Waiting, long: Bools, event: Numbers, own: Ints) 
     rows = np.flatnonzero(follows & (dependencies.blocked == 0))
     if not long[rows].any():
         return
-    key = dependencies.position[rows].astype(np.int64) * _BACKS + dependencies.back[START::3][rows]
+    key = dependencies.position[rows].astype(np.int64) * BACKS + dependencies.back[START::3][rows]
     group = factorize(key)[0].astype(np.int64)
     groups = int(group.max(initial=-1)) + 1
     start, last = waiting.arrivals.events_ns[:, START], waiting.arrivals.last
@@ -116,7 +116,7 @@ def _key(waiting: Waiting, rows: Ints, group: Ints) -> Ints:
     before = waiting.dependencies.before[3 * rows + START]
     from_start = (before % 3 == START).astype(np.int64)
     back = waiting.dependencies.back[3 * rows + START].astype(np.int64)
-    return np.asarray((group[rows] * _BACKS + back) * 2 + from_start)
+    return np.asarray((group[rows] * BACKS + back) * 2 + from_start)
 
 
 def _free(waiting: Waiting, long: Bools) -> Ints:
@@ -143,17 +143,17 @@ def _from_others(
     keys, first, times = np.unique(
         _key(waiting, free, group), return_index=True, return_counts=True
     )
-    most = np.lexsort((-times, keys // (2 * _BACKS)))
-    of_group = keys[most] // (2 * _BACKS)
+    most = np.lexsort((-times, keys // (2 * BACKS)))
+    of_group = keys[most] // (2 * BACKS)
     best = most[np.flatnonzero(np.diff(of_group, prepend=-1))]
     best = best[times[best] >= _LEAST_FREE]
     if not len(best):
         return taken
-    known = keys[best] // (2 * _BACKS)
+    known = keys[best] // (2 * BACKS)
     place = np.minimum(np.searchsorted(known, group[rows]), len(known) - 1)
     taken = known[place] == group[rows]
     key, shown = keys[best][place], free[first[best]][place]
-    back, from_start = key // 2 % _BACKS, key % 2 == 1
+    back, from_start = key // 2 % BACKS, key % 2 == 1
     other = rows - back
     ranks = waiting.kernels.rank
     taken &= (other >= 0) & (ranks[np.maximum(other, 0)] == ranks[rows]) & (back > 0)

@@ -18,7 +18,7 @@ from ncclscope.analysis.waiting.positions import makes_equal_calls
 from ncclscope.arrays.types import Bools, Floats, Ints
 
 _LEAST_RANKS = 3
-_MOST_RANKS = 0.75  # of all ranks must show how long it took: slow ranks may be the half that does
+MOST_RANKS = 0.75  # of all ranks must show how long it took: slow ranks may be the half that does
 _LEAST_LONGER, _LEAST_LONGER_NS = 0.1, 20_000  # than usual: less is noise
 _LONGEST = np.iinfo(np.int64).max
 
@@ -46,7 +46,7 @@ def with_shared_lengths(
     members = alike.sum(axis=0)
     ordered = np.sort(np.where(alike, own, _LONGEST), axis=0)
     middle = ordered[np.maximum(members - 1, 0) // 2, np.arange(len(calls))]
-    enough = (members >= _LEAST_RANKS) & (members >= _MOST_RANKS * len(groups))
+    enough = (members >= _LEAST_RANKS) & (members >= MOST_RANKS * len(groups))
     least = np.where(enough, middle, 0)
     raised = np.maximum(result[:, :, calls], np.where(alike | any_group, least, 0))
     result[:, :, calls] = np.where(np.isnan(result[:, :, calls]), np.nan, raised)

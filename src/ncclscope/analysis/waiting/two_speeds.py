@@ -15,16 +15,16 @@ import numpy as np
 
 from ncclscope.analysis.waiting.arrivals import START
 from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.own_courses import BACKS
 from ncclscope.analysis.waiting.quantiles import member_quantiles
+from ncclscope.analysis.waiting.shared_lengths import MOST_RANKS
+from ncclscope.analysis.waiting.slow_ranks import STEADY
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats
 
 _LEAST_GAP = 0.15  # how much longer the slow ones take at least
 _TIMES_SPREAD = 2.0  # the gap against how far ranks of one speed are apart
-_STEADY = 6  # starts of a rank at one position: fewer show no habit
-_MOST_RANKS = 0.75  # of those that have a position must show how long it takes
 _LEAST_SHARE = 0.3  # of all ranks: fewer stand out by themselves
-_BACKS = 16  # more than calls that are tried
 
 
 def slower_ranks(waiting: Waiting) -> Bools:
@@ -76,7 +76,7 @@ def _own_times(waiting: Waiting, event: int) -> tuple[Floats, Floats]:
     kernels, dependencies = waiting.kernels, waiting.dependencies
     ranks, rank = len(kernels.ranks), kernels.rank.astype(np.int64)
     position = dependencies.position.astype(np.int64)
-    fine = (position * 8 + dependencies.edge[event::3]) * _BACKS + dependencies.back[event::3]
+    fine = (position * 8 + dependencies.edge[event::3]) * BACKS + dependencies.back[event::3]
     group, groups = factorize(fine)
     held_back = dependencies.blocked != 0 if event == START else np.zeros(len(kernels), bool)
     rows = np.flatnonzero(~held_back & ~waiting.start_up)
@@ -86,9 +86,9 @@ def _own_times(waiting: Waiting, event: int) -> tuple[Floats, Floats]:
     having = np.bincount(np.unique(position * ranks + rank) // ranks)
     position_of = np.zeros(groups, np.int64)
     position_of[group] = position
-    often = table.count >= _STEADY
+    often = table.count >= STEADY
     members = np.bincount(table.group[often], minlength=groups)
-    enough = (members > 1) & (members >= _MOST_RANKS * having[position_of])
+    enough = (members > 1) & (members >= MOST_RANKS * having[position_of])
     kept = often & enough[table.group]
     own = np.bincount(table.member[kept], table.quantiles[0][kept], minlength=ranks)
     of_usual = np.bincount(table.member[kept], usual[table.group[kept]], minlength=ranks)

@@ -261,7 +261,7 @@ def _network_finding(context: RuleContext, networks: list[HostLinks], what: str)
     prediction = _without_links(context, links, rows, what)
     if prediction is not None:
         share = prediction.gained_share
-    if share < _LOST_SHARE:
+    if share < LEAST_SHARE:
         return None
     node_of, nodes = context.run.node_of, [own.node for own in networks]
     hosts = [context.run.model.nodes[node] for node in nodes]
