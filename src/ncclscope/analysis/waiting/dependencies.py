@@ -43,6 +43,7 @@ from ncclscope.model.schema import NONE
 Bytes = npt.NDArray[np.uint8]
 
 CALLS_BACK = 8  # earlier calls that are tried as predecessors
+BACKS = 16  # for keys: more than these
 _GAPS_KEPT = 4  # the smallest of each position
 _SAMPLED_GAPS = 200  # of a position: of these the smallest are about the 2nd percentile
 _GPU_TOLERANCE_NS = 3_000  # stamps of one GPU against each other

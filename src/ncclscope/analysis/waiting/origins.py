@@ -3,6 +3,7 @@
 Waiting = origins + structure + start-up + below the clock error + unknown, exactly.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -20,6 +21,7 @@ from ncclscope.analysis.waiting.dependencies import Dependencies, dependencies_o
 from ncclscope.analysis.waiting.kernels import Kernels, kernels_of
 from ncclscope.analysis.waiting.origin_groups import group_excess, sums_once
 from ncclscope.analysis.waiting.positions import positions_of, start_up_of, with_burst_places
+from ncclscope.analysis.waiting.two_speeds import slower_ranks
 from ncclscope.analysis.waiting.usual_lengths import UsualLengths, usual_lengths_of
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
@@ -141,6 +143,16 @@ class Waiting:
             return np.zeros(len(self.kernels), bool)
         own_ns = self.dependencies.length_ns.reshape(-1, 3)[:, :2]
         return start_up_of(self.kernels, self.arrivals.events_ns, own_ns)
+
+    @cached_property
+    def slower_ranks(self) -> Bools:
+        """By rank whether it is of the slower of two speeds."""
+        return slower_ranks(self.kernels, self.dependencies, self.start_up)
+
+    def are_of_one_speed(self, ranks: Collection[int]) -> bool:
+        """Whether these are the ranks of the slower of two speeds."""
+        slower = self.kernels.ranks[self.slower_ranks].tolist()
+        return bool(slower) and set(ranks) == set(slower)
 
     @cached_property
     def start_up_ns(self) -> int:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.analysis.waiting.arrivals import END, START
+from ncclscope.analysis.waiting.dependencies import BACKS
 from ncclscope.analysis.waiting.kernels import Numbers
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
@@ -26,7 +27,6 @@ from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import NONE
 
-BACKS = 16  # more than calls that are tried
 _LEAST_FREE = 3  # starts that show a course
 _LONG = 1.3  # times the usual transfer: work beside it is hidden
 _LONG_NS = 50_000  # and at least this much more

@@ -193,43 +193,41 @@ def start_up_of(kernels: Kernels, events_ns: Ints, own_ns: Ints) -> Bools:
         return np.asarray(number < 1)
     begin, period = found
     early = number < np.minimum(begin + 2 * period, most)
+    rows = np.flatnonzero(early & (number >= begin))
     call, start = events_ns[:, 0], events_ns[:, 1]
     took = np.stack([np.diff(call, prepend=call[:1]), start - call])
-    as_later = _as_later(kernels, took, period)
-    of_rank = ~_as_later(kernels, own_ns.T, period)
-    as_later |= _is_of_few_ranks(kernels, early & (number >= begin), of_rank)
-    return np.asarray(early & ~((number >= begin) & as_later))
+    as_later = _as_later(kernels, took, period, rows)
+    as_later |= _is_of_few_ranks(kernels, rows, ~_as_later(kernels, own_ns.T, period, rows))
+    early[rows[as_later]] = False
+    return early
 
 
-def _as_later(kernels: Kernels, took: Ints, period: int) -> Bools:
-    """By kernel whether its rank took about as long to call and to start it as in the median of
-    the next periods. `took`: how long to call all kernels, and to start them.
+def _as_later(kernels: Kernels, took: Ints, period: int, rows: Ints) -> Bools:
+    """By kernel of `rows` whether its rank took about as long to call and to start it as in the
+    median of the next periods. `took`: how long to call all kernels, and to start them.
     """
     count = len(kernels)
-    places = np.arange(count)[:, None] + period * np.arange(1, 1 + _LATER_PERIODS)
+    places = rows[:, None] + period * np.arange(1, 1 + _LATER_PERIODS)
     inside = places < count
-    inside &= kernels.rank[np.minimum(places, count - 1)] == kernels.rank[:, None]
+    inside &= kernels.rank[np.minimum(places, count - 1)] == kernels.rank[rows, None]
     whole = inside.all(axis=1)
     places = np.minimum(places, count - 1)
     later = np.median(took[:, places], axis=2)
-    alike = took <= _MUCH_LONGER * later + _LITTLE_NS
+    alike = took[:, rows] <= _MUCH_LONGER * later + _LITTLE_NS
     return np.asarray(whole & alike.all(axis=0))
 
 
-def _is_of_few_ranks(kernels: Kernels, chosen: Bools, long: Bools) -> Bools:
-    """By kernel of those `chosen` whether it is `long`, and nearly no other rank's is that makes
-    the same call there.
+def _is_of_few_ranks(kernels: Kernels, rows: Ints, long: Bools) -> Bools:
+    """By kernel of `rows` whether it is `long`, and nearly no other rank's is that makes the same
+    call there.
     """
-    few = np.zeros(len(kernels), bool)
-    rows = np.flatnonzero(chosen)
-    if not len(rows):
-        return few
+    if not long.any():
+        return long
     kinds = int(kernels.kind.max()) + 1
     call, calls = factorize(kernels.call_number[rows] * kinds + kernels.kind[rows])
     ranks = np.bincount(call, minlength=calls)
-    of_few = np.bincount(call, long[rows], minlength=calls) <= _FEW_RANKS * ranks
-    few[rows] = long[rows] & (of_few & (ranks >= _LEAST_PEERS))[call]
-    return few
+    of_few = np.bincount(call, long, minlength=calls) <= _FEW_RANKS * ranks
+    return np.asarray(long & (of_few & (ranks >= _LEAST_PEERS))[call])
 
 
 def period_of(kernels: Kernels) -> tuple[int, int] | None:

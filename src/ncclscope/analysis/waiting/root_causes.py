@@ -23,7 +23,6 @@ from ncclscope.analysis.waiting.rank_delays import (
     delays_of,
 )
 from ncclscope.analysis.waiting.replay import run_ns
-from ncclscope.analysis.waiting.two_speeds import are_of_one_speed, slower_ranks
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats
@@ -91,7 +90,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         if is_large:
             break
         left = waiting.replayed(events)
-    if not are_of_one_speed(waiting, kept.ranks):
+    if not waiting.are_of_one_speed(kept.ranks):
         kept = replace(kept, ranks=ranks_apart(waiting, kept.ranks, _excess_ns(waiting)))
     if not kept.ranks and not kept.communicators:
         return None
@@ -107,7 +106,7 @@ def _certain_origins(waiting: Waiting, ranks: tuple[int, ...]) -> tuple[int, ...
     places = np.searchsorted(waiting.kernels.ranks, ranks)
     charged = _steady_charges(waiting)[:, :2].sum(axis=1)
     waited_for = np.bincount(waiting.kernels.rank, charged, minlength=len(waiting.kernels.ranks))
-    slower = slower_ranks(waiting)
+    slower = waiting.slower_ranks
     waited_for[slower] = waited_for[slower].sum()
     certain = waited_for[places] >= _WAITED_FOR * waiting.usual.steady_excess_ns[places]
     return tuple(rank for rank, is_certain in zip(ranks, certain, strict=True) if is_certain)
@@ -194,7 +193,7 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     long = standing_out(np.where(taken, 0, sums))
     long &= sums >= _HABIT * left.judged_ns
     leads = _leads_path(left, taken)
-    slower = slower_ranks(left) & ~taken & (sums >= _HABIT * left.judged_ns)
+    slower = left.slower_ranks & ~taken & (sums >= _HABIT * left.judged_ns)
     habit, candidates = alike & (own > 0), alike | more | long | leads | slower
     # Neither steps that are long for all ranks nor single pauses hide a habit.
     most = steady >= _MOST_OF_IT * _excess_ns(left, trimmed=True)

@@ -9,39 +9,35 @@ others of another:
 """
 
 import math
-from collections.abc import Collection
 
 import numpy as np
 
 from ncclscope.analysis.waiting.arrivals import START
-from ncclscope.analysis.waiting.origins import Waiting
-from ncclscope.analysis.waiting.own_courses import BACKS
+from ncclscope.analysis.waiting.dependencies import BACKS, Dependencies
+from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.quantiles import member_quantiles
 from ncclscope.analysis.waiting.shared_lengths import MOST_RANKS
 from ncclscope.analysis.waiting.slow_ranks import STEADY
 from ncclscope.arrays.joins import factorize
-from ncclscope.arrays.types import Bools, Floats
+from ncclscope.arrays.types import Bools, Floats, Ints
 
 _LEAST_GAP = 0.15  # how much longer the slow ones take at least
 _TIMES_SPREAD = 2.0  # the gap against how far ranks of one speed are apart
 _LEAST_SHARE = 0.3  # of all ranks: fewer stand out by themselves
+_ENOUGH, _RUN = 400_000, 64  # kernels that are looked at, and calls in a row
 
 
-def slower_ranks(waiting: Waiting) -> Bools:
+def slower_ranks(kernels: Kernels, dependencies: Dependencies, start_up: Bools) -> Bools:
     """Which ranks are of the slower of two speeds, of their GPUs or of their hosts; none where
     there is one speed, or many.
     """
+    rows = np.flatnonzero(~start_up)
+    rows = rows[rows // _RUN % max(len(rows) // _ENOUGH, 1) == 0]
     for event in (START, 0):
-        slow = of_slower_speed(_slowness(waiting, event))
+        slow = of_slower_speed(_slowness(kernels, dependencies, rows, event))
         if slow.any():
             return slow
-    return np.zeros(len(waiting.kernels.ranks), bool)
-
-
-def are_of_one_speed(waiting: Waiting, ranks: Collection[int]) -> bool:
-    """Whether these are the ranks of the slower of two speeds."""
-    slower = waiting.kernels.ranks[slower_ranks(waiting)].tolist()
-    return bool(slower) and set(ranks) == set(slower)
+    return np.zeros(len(kernels.ranks), bool)
 
 
 def of_slower_speed(slowness: Floats) -> Bools:
@@ -61,29 +57,22 @@ def of_slower_speed(slowness: Floats) -> Bools:
     return slow
 
 
-def _slowness(waiting: Waiting, event: int) -> Floats:
-    """By rank its median own time before calls, or before starts, over that of the usual rank at
-    the same positions; NaN where no position shows it.
+def _slowness(kernels: Kernels, dependencies: Dependencies, rows: Ints, event: int) -> Floats:
+    """By rank the sum, over positions, of its median own time before calls, or before starts, over
+    that of the usual rank at the same positions; NaN where no position shows it.
     """
-    own, usual = _own_times(waiting, event)
-    return np.where(usual > 0, own / np.maximum(usual, 1e-9), np.nan)
-
-
-def _own_times(waiting: Waiting, event: int) -> tuple[Floats, Floats]:
-    """By rank the sum, over positions, of its median own time before calls or starts, and of that
-    of the usual rank.
-    """
-    kernels, dependencies = waiting.kernels, waiting.dependencies
-    ranks, rank = len(kernels.ranks), kernels.rank.astype(np.int64)
-    position = dependencies.position.astype(np.int64)
-    fine = (position * 8 + dependencies.edge[event::3]) * BACKS + dependencies.back[event::3]
-    group, groups = factorize(fine)
-    held_back = dependencies.blocked != 0 if event == START else np.zeros(len(kernels), bool)
-    rows = np.flatnonzero(~held_back & ~waiting.start_up)
-    length = dependencies.length_ns[event::3][rows]
-    table = member_quantiles(group[rows].astype(np.int64), groups, rank[rows], length, (0.5,))
-    usual = table.of_usual_member(0, groups)
+    ranks = len(kernels.ranks)
+    rank = kernels.rank[rows].astype(np.int64)
+    position = dependencies.position[rows].astype(np.int64)
     having = np.bincount(np.unique(position * ranks + rank) // ranks)
+    if event == START:
+        shown = dependencies.blocked[rows] == 0
+        rows, rank, position = rows[shown], rank[shown], position[shown]
+    edge, back = (values[event::3][rows] for values in (dependencies.edge, dependencies.back))
+    group, groups = factorize((position * 8 + edge) * BACKS + back)
+    length = dependencies.length_ns[event::3][rows]
+    table = member_quantiles(group.astype(np.int64), groups, rank, length, (0.5,))
+    usual = table.of_usual_member(0, groups)
     position_of = np.zeros(groups, np.int64)
     position_of[group] = position
     often = table.count >= STEADY
@@ -92,4 +81,4 @@ def _own_times(waiting: Waiting, event: int) -> tuple[Floats, Floats]:
     kept = often & enough[table.group]
     own = np.bincount(table.member[kept], table.quantiles[0][kept], minlength=ranks)
     of_usual = np.bincount(table.member[kept], usual[table.group[kept]], minlength=ranks)
-    return own.astype(np.float64), of_usual.astype(np.float64)
+    return np.where(of_usual > 0, own / np.maximum(of_usual, 1e-9), np.nan)

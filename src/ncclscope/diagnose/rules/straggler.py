@@ -8,7 +8,6 @@ from ncclscope.analysis.training_losses import late_calls, phase_excess
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
 from ncclscope.analysis.waiting.rank_delays import Delays
 from ncclscope.analysis.waiting.root_causes import RootCauses
-from ncclscope.analysis.waiting.two_speeds import are_of_one_speed
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
 from ncclscope.diagnose.late_ranks import (
     ADVICE,
@@ -86,7 +85,7 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
 def _are_of_one_speed(context: RuleContext, late: list[Delays]) -> bool:
     """Whether these ranks are slower than all others, and alike: an older generation of GPUs."""
     assert context.waiting is not None
-    return are_of_one_speed(context.waiting, [delays.rank for delays in late])
+    return context.waiting.are_of_one_speed([delays.rank for delays in late])
 
 
 def _explains(context: RuleContext, delays: Delays, share: float) -> bool:
