@@ -18,13 +18,14 @@ from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.quantiles import member_quantiles
 from ncclscope.analysis.waiting.shared_lengths import MOST_RANKS
 from ncclscope.analysis.waiting.slow_ranks import STEADY
+from ncclscope.analysis.waiting.usual_lengths import RUN
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
 
 _LEAST_GAP = 0.15  # how much longer the slow ones take at least
 _TIMES_SPREAD = 2.0  # the gap against how far ranks of one speed are apart
 _LEAST_SHARE = 0.3  # of all ranks: fewer stand out by themselves
-_ENOUGH, _RUN = 400_000, 64  # kernels that are looked at, and calls in a row
+_ENOUGH = 400_000  # kernels that are looked at
 
 
 def slower_ranks(kernels: Kernels, dependencies: Dependencies, start_up: Bools) -> Bools:
@@ -32,7 +33,7 @@ def slower_ranks(kernels: Kernels, dependencies: Dependencies, start_up: Bools) 
     there is one speed, or many.
     """
     rows = np.flatnonzero(~start_up)
-    rows = rows[rows // _RUN % max(len(rows) // _ENOUGH, 1) == 0]
+    rows = rows[rows // RUN % max(len(rows) // _ENOUGH, 1) == 0]
     for event in (START, 0):
         slow = of_slower_speed(_slowness(kernels, dependencies, rows, event))
         if slow.any():

@@ -29,7 +29,7 @@ _SLOW_STAGE = 1.4  # own time, times that of the median stage: less is design
 _LEAST_STAGES = 4
 _COMPARED_IN_STAGES = (_abi.EDGE_GPU, _abi.EDGE_HOST, _abi.EDGE_HOST_AFTER_SYNC)
 _SAMPLE, _SAMPLE_OF_PART = 1_000_000, 400_000  # kernels; of a part of a run that has more parts
-_RUN = 64  # calls in a row are sampled together
+RUN = 64  # calls in a row are sampled together
 THREADS = 2
 _WORTH_THREADS = 300_000  # kernels
 
@@ -75,7 +75,7 @@ def usual_lengths_of(
     every = max(-(-count // (_SAMPLE if whole else _SAMPLE_OF_PART)), 1)
     sample = np.arange(count)
     if every > 1:
-        sample = np.flatnonzero(sample // _RUN % every == 0)
+        sample = np.flatnonzero(sample // RUN % every == 0)
     rank = kernels.rank.astype(np.int64)
     edges = _Edges(kernels, dependencies, rank, sample, every, sample[~ignored[sample]])
     usual = np.empty((2, count, 3))  # median and high
