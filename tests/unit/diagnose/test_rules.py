@@ -32,6 +32,12 @@ from tests.support.writer import Straggler, SyntheticSpec, Work, synthetic
 from tests.support.writer.scenario import write_scenario
 
 RANKS = 32
+# Verdicts on hangs and mismatches compare ranks of one communicator: more of them show no more.
+# What takes long is compared with other hosts, and of two hosts none is the usual one.
+FEW_RANKS = 16
+FAULTS_IN_TIME = (
+    "late rank", "slow host", "slow link", "bandwidth drop", "imbalance", "lost events",
+)  # fmt: skip
 # The bars (95 %, 200 healthy jobs) are in benchmarks/diagnose_quality.py; here, one of each.
 SEED = 1
 
@@ -46,7 +52,8 @@ def findings(directory: Path, plant: PlantedJob, seed: int) -> tuple[Finding, ..
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_what_was_planted_comes_first(kind: str, tmp_path: Path) -> None:
-    plant = plant_faults((kind,), SEED, RANKS)
+    ranks = RANKS if kind in FAULTS_IN_TIME else FEW_RANKS
+    plant = plant_faults((kind,), SEED, ranks)
     found = findings(tmp_path, plant, SEED)
     assert judge_findings(plant, found) == (True, True, True), found[:3]
 
