@@ -43,5 +43,5 @@ def test_what_the_page_shares_with_its_server_is_current() -> None:
 def test_format_lint_types_and_the_drawing_model() -> None:
     checked = npm.run(WEB, "npm", "run", "check")
     assert checked.returncode == 0, checked.stdout
-    tested = npm.run(WEB, "npx", "vitest", "run")
+    tested = npm.run(WEB, WEB / "node_modules" / ".bin" / "vitest", "run")
     assert tested.returncode == 0, tested.stdout + tested.stderr
