@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +63,23 @@ def model(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> Model:
     return capture.model
 
 
+@cache
+def connected(capture: Capture, has_steps: bool) -> duckdb.DuckDBPyConnection:
+    """All tables in one database: making them takes longer than any question."""
+    return views.connect(with_periodic_steps(capture.model) if has_steps else capture.model)
+
+
 def of_schema(
     capture: Capture, table: str = "operations", has_steps: bool = False
 ) -> duckdb.DuckDBPyRelation:
     """A table with the columns of docs/schema.md; without steps by the period of calls, which
     the verb adds.
     """
-    model = with_periodic_steps(capture.model) if has_steps else capture.model
     names = ", ".join(
         f'"{views.name_in_python(column.name)}" as "{column.name}"'
         for column in shown_columns(table)
     )
-    return views.connect(model).table(table).project(names)
+    return connected(capture, has_steps).table(table).project(names)
 
 
 def shown(capture: Capture, table: str = "operations") -> list[tuple[Any, ...]]:
