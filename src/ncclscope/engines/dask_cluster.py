@@ -11,6 +11,7 @@ import importlib
 import itertools
 import secrets
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -25,6 +26,12 @@ from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import plural
 from ncclscope.model.decode_pool import Decoder
 from ncclscope.model.engine import Item, ProcessOperations, Result
+from ncclscope.model.late_files import (
+    PATIENCE_S,
+    sizes_in,
+    wait_for_process,
+    waiting_for_late_files,
+)
 from ncclscope.model.model import Progress
 from ncclscope.model.process.decoded_process import (
     DecodedProcess,
@@ -42,6 +49,7 @@ _MOST_DECODERS = 512
 _TASKS_OF_A_THREAD = 4  # of a stage, at least
 _MOST_ROWS = 1 << 22  # operations of a task, if it has several processes
 _MERGED_AT_ONCE = 8  # states
+_PAUSE_S = 0.2
 _TOKEN = "cluster-token"
 _PROCESSES = ("process", "processes")
 
@@ -119,7 +127,7 @@ def _check_workers(client: Any, target: Path) -> int:
     token = target / _TOKEN
     token.write_text(secrets.token_hex(16))
     try:
-        answers = client.run(_look, str(token), on_error="return")
+        answers = client.run(_look, str(token), PATIENCE_S, on_error="return")
     finally:
         expected = (__version__, token.read_text())
         token.unlink()
@@ -293,7 +301,9 @@ class _ClusterDecoder:
 
     def _submit_next(self) -> None:
         folder = next(self._folders, None)
-        self._next = None if folder is None else self._submit(_decode, str(folder), self._target)
+        self._next = None
+        if folder is not None:
+            self._next = self._submit(_decode, str(folder), self._target, sizes_in(folder))
 
     def _result(self, future: Any) -> Any:
         return _result(future.result, self._on)
@@ -321,11 +331,18 @@ class _ClusterDecoder:
 
 
 # ---- on the workers ----
-def _look(token: str) -> tuple[str, str]:
-    try:
-        return __version__, Path(token).read_text()
-    except OSError:
-        return __version__, ""
+def _look(token: str, waits_s: float) -> tuple[str, str]:
+    """The version, and what is in a file that was just written; "" where it is not there in time. A
+    folder that exists may show its files late.
+    """
+    until = time.monotonic() + waits_s
+    while True:
+        try:
+            return __version__, Path(token).read_text()
+        except OSError:
+            if time.monotonic() > until or not Path(token).parents[1].is_dir():
+                return __version__, ""
+            time.sleep(_PAUSE_S)
 
 
 def _same(do: Any) -> Any:
@@ -333,7 +350,8 @@ def _same(do: Any) -> Any:
 
 
 def _call(do: Callable[[Any], Any], item: Any, kind: type | None) -> tuple[Any, str]:
-    return do(item if kind is None else kind(*item)), socket.gethostname()
+    with waiting_for_late_files():
+        return do(item if kind is None else kind(*item)), socket.gethostname()
 
 
 def _keys(made: tuple[dict[int, Any], str]) -> tuple[list[int], str]:
@@ -344,7 +362,10 @@ def _state(made: tuple[dict[int, Any], str], key: int) -> Any:
     return made[0][key]
 
 
-def _decode(folder: str, target: str) -> tuple[DecodedProcess, Columns] | str:
+def _decode(
+    folder: str, target: str, sizes: dict[str, int]
+) -> tuple[DecodedProcess, Columns] | str:
+    wait_for_process(Path(folder), sizes)
     with spill_large_arrays_to(Path(target)):
         return process_of(Path(folder))
 

@@ -5,13 +5,14 @@ Several processes may write rows of one table at the same time, each to its own 
 
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.model.late_files import wait_for_size
 from ncclscope.model.schema import NONE, OPTIONAL_COLUMNS, TABLES, Column, Columns
 
 
@@ -58,21 +59,29 @@ def is_absent(values: npt.NDArray[Any]) -> bool:
     return values.strides == (0,) and len(values) > 0
 
 
+def absent_columns(folder: Path, table: str) -> frozenset[str]:
+    """Optional columns of a table that have no file."""
+    names = OPTIONAL_COLUMNS.get(table, ())
+    return frozenset(name for name in names if not column_file(folder, table, name).exists())
+
+
 def map_columns(
     folder: Path,
     table: str,
     rows: int,
     mode: Literal["r", "r+"],
     versions: Mapping[str, int] = {},
+    absent: Collection[str] | None = None,
 ) -> Columns:
     """A table's columns as mapped arrays; with `r+` they can be written to. `versions`: of their
-    files.
+    files; `absent`: optional columns without a file, instead of looking for it.
     """
     columns: Columns = {}
-    optional = OPTIONAL_COLUMNS.get(table, ())
+    if absent is None:
+        absent = absent_columns(folder, table)
     for column in TABLES[table]:
         path = column_file(folder, table, column.name, versions.get(column.name, 0))
-        if rows and column.name in optional and not path.exists():
+        if rows and column.name in absent:
             columns[column.name] = absent_column(rows, column.dtype)
         elif rows:
             columns[column.name] = map_file(path, column.dtype, rows, mode)
@@ -89,6 +98,7 @@ def map_file(
     """
     access = mmap.ACCESS_READ if mode == "r" else mmap.ACCESS_WRITE
     size_bytes = rows * np.dtype(dtype).itemsize
+    wait_for_size(path, size_bytes)
     file = os.open(path, os.O_RDONLY if mode == "r" else os.O_RDWR)
     try:
         return np.frombuffer(mmap.mmap(file, size_bytes, access=access), dtype)

@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ncclscope.model.column_files import column_file, map_columns, write_columns
+from ncclscope.model.column_files import (
+    absent_columns,
+    column_file,
+    map_columns,
+    write_columns,
+)
 from ncclscope.model.schema import OPERATIONS, Columns
 
 _BY_NAME = {column.name: column for column in OPERATIONS}
@@ -27,20 +32,27 @@ class OperationFiles:
         rows: int,
         aside: bool,
         versions: Mapping[str, int] | None = None,
+        absent: frozenset[str] | None = None,
     ) -> None:
         self.folder, self.rows, self._aside = folder, rows, aside
+        # Asked once, by the command: a task may see a file late.
+        self._absent = absent_columns(folder, "operations") if absent is None else absent
         self.versions = dict(versions or {})
         self._mapped: Columns | None = None
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        return OperationFiles, (self.folder, self.rows, self._aside, self.versions)
+        return OperationFiles, (
+            self.folder, self.rows, self._aside, self.versions, self._absent,
+        )  # fmt: skip
 
     @property
     def columns(self) -> Columns:
         """All columns, mapped."""
         if self._mapped is None:
             mode: Any = "r" if self._aside else "r+"
-            self._mapped = map_columns(self.folder, "operations", self.rows, mode, self.versions)
+            self._mapped = map_columns(
+                self.folder, "operations", self.rows, mode, self.versions, self._absent
+            )
         return self._mapped
 
     def of(self, rows: slice, names: Sequence[str] | None = None) -> Columns:

@@ -23,7 +23,7 @@ from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.align.bounds import CollectiveBounds
 from ncclscope.model.align.host_clocks import HostClocks
-from ncclscope.model.column_files import column_file, write_columns
+from ncclscope.model.column_files import column_file, map_file, write_columns
 from ncclscope.model.engine import ProcessOperations, in_threads
 from ncclscope.model.match.instances import ADDED, Instances
 from ncclscope.model.match.missing_operations import (
@@ -313,9 +313,7 @@ def reserve_states(folder: Path, rows: int) -> None:
 def map_states(folder: Path, rows: int) -> Columns:
     """The states of all blocks, mapped."""
     return {
-        column.name: np.asarray(
-            np.memmap(column_file(folder, STATES, column.name), column.dtype, "r", shape=(rows,))
-        )
+        column.name: map_file(column_file(folder, STATES, column.name), column.dtype, rows, "r")
         for column in (STATE if rows else ())
     }
 
@@ -378,7 +376,7 @@ def _missing_file(folder: Path) -> Path:
 
 def map_missing(folder: Path, rows: int) -> npt.NDArray[np.int32]:
     """By instance how many operations are missing."""
-    return np.asarray(np.memmap(_missing_file(folder), np.int32, "r", shape=(rows,)))
+    return map_file(_missing_file(folder), np.int32, rows, "r")
 
 
 def write_missing(folder: Path, missing: npt.NDArray[np.int32]) -> None:

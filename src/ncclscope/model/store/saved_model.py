@@ -24,6 +24,7 @@ from ncclscope.arrays.chunks import row_chunks
 from ncclscope.capture.deletion import is_saved_model
 from ncclscope.model.column_files import column_file, map_columns, write_columns
 from ncclscope.model.completeness import Completeness
+from ncclscope.model.late_files import wait_for_size
 from ncclscope.model.model import Model, Training
 from ncclscope.model.node_clock import NodeClock
 from ncclscope.model.rows import GpuRow, ProcessRow
@@ -239,6 +240,7 @@ def check_column(item: tuple[Path, int, Column]) -> tuple[bool, str]:
     damaged captures become NONE.
     """
     path, count, column = item
+    wait_for_size(path, count * np.dtype(column.dtype).itemsize)  # memmap makes files longer
     mapped = np.memmap(path, column.dtype, "r+", shape=(count,))
     values, whole = np.asarray(mapped), True
     least, most = value_range(column)
