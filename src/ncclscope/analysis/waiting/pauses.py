@@ -6,6 +6,7 @@ times. What counts is the share of the run that is lost, not how often it happen
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -54,13 +55,17 @@ def pauses_of(waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints]) -> tu
     """Ranks with pauses that make the run notably longer, the most costly first. `late`: ranks
     whose delays are a habit, and events that the habit does not explain.
     """
-    hosts = _of_hosts(waiting, what_if)
+    beyond = _BeyondMedian(waiting)
+    hosts = _of_hosts(waiting, what_if, beyond)
     on_hosts = {rank for own in hosts for rank in own.ranks}
-    alone = [own for own in _of_ranks(waiting, what_if, late) if own.ranks[0] not in on_hosts]
+    of_ranks = _of_ranks(waiting, what_if, late, beyond)
+    alone = [own for own in of_ranks if own.ranks[0] not in on_hosts]
     return tuple(sorted([*hosts, *alone], key=lambda own: own.prediction.run_then_ns))
 
 
-def _of_ranks(waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints]) -> list[Pauses]:
+def _of_ranks(
+    waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints], beyond: "_BeyondMedian"
+) -> list[Pauses]:
     """Pauses of single ranks."""
     kernels = waiting.kernels
     now = waiting.judged_ns
@@ -74,7 +79,7 @@ def _of_ranks(waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints]) -> li
     for place in np.flatnonzero(sums >= _LEAST_SHARE * now).tolist():
         rank = int(kernels.ranks[place])
         events = _events(waiting, place, on_path, LEAST_PAUSE * now)
-        events = events[~_of_all_ranks(waiting, events)]
+        events = events[~beyond.of_all_ranks(events)]
         if rank in late:
             events = np.intersect1d(events, late[rank])
         own = _without(waiting, what_if, (rank,), events) if len(events) else None
@@ -98,7 +103,7 @@ def _without(
     return Pauses(ranks, events, length, began, prediction, is_idle_root(waiting, events))
 
 
-def _of_hosts(waiting: Waiting, what_if: WhatIf) -> list[Pauses]:
+def _of_hosts(waiting: Waiting, what_if: WhatIf, beyond: "_BeyondMedian") -> list[Pauses]:
     """Pauses that all ranks of a host have at the same time, or those of several hosts that share a
     storage. Without those of one rank, or of one of these hosts, nothing is gained: the others
     pause as long.
@@ -112,7 +117,13 @@ def _of_hosts(waiting: Waiting, what_if: WhatIf) -> list[Pauses]:
     excess[waiting.start_up] = 0
     excess[waiting.dependencies.edge.reshape(-1, 3)[:, :2] == _abi.EDGE_ROOT] = 0
     places = {node: np.flatnonzero(node_of == node) for node in nodes[count > 1].tolist()}
-    events = {node: _common_pauses(waiting, own, excess) for node, own in places.items()}
+    longest_ns = np.maximum.reduceat(excess.max(axis=1), waiting.kernels.first_of_rank)
+    paused = longest_ns > LEAST_PAUSE * waiting.judged_ns  # hardly any rank, of very many
+    events = {
+        node: _common_pauses(waiting, own, excess, beyond)
+        for node, own in places.items()
+        if paused[own].any() and len(own) < len(ranks)
+    }
     hosts: list[Pauses] = []
     for group in _that_pause_together(waiting, {n: own for n, own in events.items() if len(own)}):
         of_group = tuple(ranks[np.sort(np.concatenate([places[node] for node in group]))].tolist())
@@ -144,15 +155,13 @@ def _are_at_the_same_time(waiting: Waiting, one: Ints, other: Ints) -> bool:
     return bool(min(overlap.any(axis=0).mean(), overlap.any(axis=1).mean()) >= _SAME_HOST)
 
 
-def _common_pauses(waiting: Waiting, places: Ints, excess: Floats) -> Ints:
+def _common_pauses(waiting: Waiting, places: Ints, excess: Floats, beyond: "_BeyondMedian") -> Ints:
     """Events with a pause before them that nearly all of these ranks have at the same time, and
     other ranks have not. `excess`: of calls and starts without the start-up.
     """
     kernels, time = waiting.kernels, waiting.time_ns
-    of_host = np.isin(kernels.rank, places)
+    of_host = np.isin(np.arange(len(kernels.ranks)), places)[kernels.rank]
     limit = LEAST_PAUSE * waiting.judged_ns
-    if not (excess[of_host] > limit).any() or of_host.all():
-        return np.empty(0, np.int64)
     limit = max(limit, _TIMES_NOISE * float(np.quantile(excess[~of_host], _LONG)))
     rows, columns = np.nonzero((excess > limit) & of_host[:, None])
     if not len(rows) or len(rows) > _MOST_OF_HOST * len(places):
@@ -164,7 +173,7 @@ def _common_pauses(waiting: Waiting, places: Ints, excess: Floats) -> Ints:
         count = len(np.unique(kernels.rank[rows[near]]))
         chosen[number] = count >= _SAME_HOST * len(places)
     events = events[chosen]
-    events = events[~_of_all_ranks(waiting, events)]
+    events = events[~beyond.of_all_ranks(events)]
     return np.asarray(events[np.argsort(time[events], kind="stable")])
 
 
@@ -181,52 +190,77 @@ def _one_a_pause(pauses: Pauses) -> Ints:
 def standstills_of(waiting: Waiting) -> Standstills | None:
     """When all ranks paused together; None where that costs no notable part of the run."""
     now = waiting.judged_ns
-    path, beyond = waiting.path, _beyond_median(waiting).reshape(-1)
+    path, beyond = waiting.path, _BeyondMedian(waiting)
     events = path.events
-    length = np.minimum(beyond[events], path.length_ns)
+    length = np.minimum(beyond.of(events), path.length_ns)
     chosen = (length > LEAST_PAUSE * now) & ~waiting.start_up[events // 3]
     chosen &= waiting.dependencies.edge[events] != _abi.EDGE_ROOT
     events, length = events[chosen][::-1], length[chosen][::-1]
-    together = _of_all_ranks(waiting, events)
+    together = beyond.of_all_ranks(events)
     events, length = events[together], length[together].astype(np.int64)
     if length.sum() < _LEAST_SHARE * now:
         return None
     return Standstills(length, waiting.time_ns[events] - length)
 
 
-def _beyond_median(waiting: Waiting) -> Floats:
-    """By kernel and event how much longer the edge before it is than the median one of its
-    position, whatever it followed; transfers 0. What all ranks do now and then is usual in its way,
-    and still a pause.
+class _BeyondMedian:
+    """How much longer the edge before a call or a start is than the median one of its position,
+    whatever it followed; transfers 0. What all ranks do now and then is usual in its way, and still
+    a pause.
     """
-    position, positions = (
-        waiting.dependencies.position.astype(np.int64),
-        waiting.dependencies.positions,
-    )
-    length = waiting.dependencies.length_ns.reshape(-1, 3)
-    beyond = np.zeros(length.shape)
-    for event in (0, 1):
-        median = quantile_by_group(position, positions, length[:, event], 0.5)
-        beyond[:, event] = np.maximum(length[:, event] - median[position], 0.0)
-    return beyond
 
+    def __init__(self, waiting: Waiting) -> None:
+        self._waiting = waiting
 
-def _of_all_ranks(waiting: Waiting, events: Ints) -> Bools:
-    """Which of these pauses most other ranks had at the same time: who paused longest is chance."""
-    together = np.zeros(len(events), bool)
-    if not len(events):
+    @cached_property
+    def _median_ns(self) -> tuple[Floats, ...]:
+        """By position, of calls and of starts."""
+        dependencies = self._waiting.dependencies
+        position, positions = dependencies.position.astype(np.int64), dependencies.positions
+        length = dependencies.length_ns.reshape(-1, 3)
+        return tuple(
+            quantile_by_group(position, positions, length[:, event], 0.5) for event in (0, 1)
+        )
+
+    def of(self, events: Ints) -> Floats:
+        """By event how much longer the edge before it is."""
+        dependencies, beyond = self._waiting.dependencies, np.zeros(len(events))
+        for event, median in enumerate(self._median_ns):
+            own = np.flatnonzero(events % 3 == event)
+            usual = median[dependencies.position[events[own] // 3]]
+            beyond[own] = np.maximum(dependencies.length_ns[events[own]] - usual, 0.0)
+        return beyond
+
+    @cached_property
+    def _longer(self) -> tuple[Ints, Floats, Ints]:
+        """Times of all calls and starts whose edges are longer, by how much, and their ranks."""
+        kernels, dependencies = self._waiting.kernels, self._waiting.dependencies
+        times, excess, ranks = [], [], []
+        for event, median in enumerate(self._median_ns):
+            beyond = dependencies.length_ns[event::3] - median[dependencies.position]
+            rows = np.flatnonzero(beyond > 0)
+            times.append(self._waiting.time_ns[event::3][rows])
+            excess.append(beyond[rows])
+            ranks.append(kernels.rank[rows])
+        return np.concatenate(times), np.concatenate(excess), np.concatenate(ranks)
+
+    def of_all_ranks(self, events: Ints) -> Bools:
+        """Which of these pauses most other ranks had at the same time: who paused longest is
+        chance.
+        """
+        together = np.zeros(len(events), bool)
+        if not len(events):
+            return together
+        kernels, lengths = self._waiting.kernels, self.of(events).tolist()
+        time, beyond, rank = self._longer
+        for place, (event, length) in enumerate(zip(events.tolist(), lengths, strict=True)):
+            at, reach = int(self._waiting.time_ns[event]), int(length)
+            near = np.flatnonzero((time >= at - reach) & (time <= at + reach))
+            longest = np.zeros(len(kernels.ranks))
+            np.maximum.at(longest, rank[near], beyond[near])
+            others = np.delete(longest, kernels.rank[event // 3])
+            together[place] = np.median(others) >= _SAME_TIME * length
         return together
-    kernels, beyond = waiting.kernels, _beyond_median(waiting)
-    time = waiting.time_ns.reshape(-1, 3)
-    for place, event in enumerate(events.tolist()):
-        at, length = time[event // 3, event % 3], beyond[event // 3, event % 3]
-        near = (np.abs(time - at) <= length) & (beyond > 0)
-        rows = np.flatnonzero(near.any(axis=1))
-        longest = np.zeros(len(kernels.ranks))
-        np.maximum.at(longest, kernels.rank[rows], (beyond[rows] * near[rows]).max(axis=1))
-        others = np.delete(longest, kernels.rank[event // 3])
-        together[place] = np.median(others) >= _SAME_TIME * length
-    return together
 
 
 def _events(waiting: Waiting, place: int, on_path: np.ndarray, least_ns: float) -> Ints:
