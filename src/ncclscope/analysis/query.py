@@ -17,7 +17,7 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.errors import FormatError
 from ncclscope.model.model import Model
 from ncclscope.model.schema import GPU_SOURCES, NONE, TABLES, Column
-from ncclscope.model.sql_views import literal, open_connection, raw_columns, rows_of_table
+from ncclscope.model.sql_views import kept_columns, literal, open_connection, rows_of_table
 
 Row = tuple[Any, ...]
 _SQL = Path(__file__).parent
@@ -42,7 +42,7 @@ def connect(model: Model, selection: Selection) -> duckdb.DuckDBPyConnection:
             listed = ", ".join(map(literal, names))
             connection.execute(f"create type {sort}_name as enum ({listed})")
     for table, columns in TABLES.items():
-        raw = raw_columns(model, table, 0, rows_of_table(model, table))
+        raw = kept_columns(model, table, 0, rows_of_table(model, table))
         connection.register(f"raw_{table}", raw)
         selected = table in ("operations", "instances")
         where = selection.sql(model, table) if selected else "true"

@@ -10,12 +10,16 @@ from dataclasses import replace
 import numpy as np
 
 from ncclscope.analysis.measures import began_ns, extent
+from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import Selection
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.column_files import absent_column, is_absent
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, Columns
 
+# Operations that are replayed at once: a replay takes about half a kilobyte of memory for each, and
+# a part of a run is a copy of a quarter of one.
+MOST_REPLAYED = 8_000_000
 _EVERYTHING = slice(None)
 _SAMPLE = 1_000_000  # operations that tell when parts of them began
 
@@ -61,6 +65,19 @@ def middle_of(model: Model, most: int) -> Selection:
         known[:: max(len(known) // _SAMPLE, 1)], (0.5 - share, 0.5 + share)
     )
     return Selection(since_ns=int(since_ns), until_ns=int(until_ns))
+
+
+def replayed_part(model: Model) -> Model:
+    """What of a run is replayed: the model itself, or its middle where all of it is too much."""
+    return model_between(model, middle_of(model, MOST_REPLAYED))
+
+
+def middle_in_words(part: Model) -> str:
+    """Which part of a run `replayed_part` chose, in seconds as `--since` takes them."""
+    began = part.began_ns or 0
+    first, last = ((time_ns - began) / 1e9 for time_ns in Run(part).extent)
+    operations = len(part.tables["operations"]["event"])
+    return f"{operations:,} in the middle of the run, from {first:.3f} to {last:.3f} s"
 
 
 def _between(moments: Ints, since_ns: int | None, until_ns: int | None) -> Bools:

@@ -7,7 +7,7 @@ import re
 from ncclscope.analysis.link_changes import with_links_as_peers
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import communicator_rows
-from ncclscope.analysis.time_selection import model_between
+from ncclscope.analysis.time_selection import model_between, replayed_part
 from ncclscope.analysis.waiting.origins import Waiting, waiting_of
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.arrays.freed_memory import keep_freed_memory
@@ -18,7 +18,7 @@ from ncclscope.cli.rank_arguments import parse_ranks
 from ncclscope.cli.selection_options import check_operations_for_time, time_selection_of
 from ncclscope.cli.terminal import fit, output_width
 from ncclscope.errors import NcclscopeError, UsageError
-from ncclscope.report.what_if import as_json, lines
+from ncclscope.report.what_if import as_json, limits_of, lines
 
 _WIDEST = 100
 _FORMS = "--without rank 2, --link 5-9 at median, --comm 'tp*' at 100 GB/s or at median, --free dp"
@@ -30,7 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
     whole = open_model_with_progress(path)
     keep_freed_memory()
     check_operations_for_time(whole, arguments)
-    model = model_between(whole, time_selection_of(whole, arguments))
+    chosen = model_between(whole, time_selection_of(whole, arguments))
+    model = replayed_part(chosen)
+    limits = limits_of(chosen, model)
     waiting = waiting_of(Run(model))
     if waiting is None:
         raise NcclscopeError(
@@ -47,9 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
     change = _change(arguments, waiting)
     prediction = what_if.predict(with_links_as_peers(change, waiting))
     if arguments.json:
-        print(json.dumps(as_json(prediction), indent=2, allow_nan=False))
+        print(json.dumps(as_json(prediction, limits), indent=2, allow_nan=False))
         return 0
-    for line in lines(model, waiting, change, prediction, output_width(_WIDEST)):
+    for line in lines(model, waiting, change, prediction, limits, output_width(_WIDEST)):
         print("\n".join(fit(line)))
     if change == Change():
         print_message(f"nothing is changed; say what: {_FORMS}")

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from ncclscope.analysis.baseline import Baseline
-from ncclscope.analysis.selection import Selection, check_ranks, communicator_rows
-from ncclscope.analysis.time_selection import middle_of, model_between
+from ncclscope.analysis.selection import check_ranks, communicator_rows
+from ncclscope.analysis.time_selection import middle_in_words, replayed_part
 from ncclscope.analysis.waiting.rank_delays import MOST_KERNELS
 from ncclscope.capture.reader import is_dataset
 from ncclscope.diagnose.finding import CRITICAL, Evidence, Finding, downgrade, sort_findings
@@ -35,10 +35,6 @@ from ncclscope.diagnose.rules import (
 from ncclscope.humanize import ranks_in_words
 from ncclscope.model.model import Model
 from ncclscope.snapshot.process import Snapshots
-
-# Operations that are looked at at once: a replay takes about half a kilobyte of memory for each,
-# and a part of a run is a copy of a quarter of one.
-MOST_REPLAYED = 8_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +97,16 @@ def diagnose(
 
 def _part(context: RuleContext) -> RuleContext:
     """What families look at: the middle of a run that is too long to be replayed at once."""
-    chosen = middle_of(context.model, MOST_REPLAYED)
-    return context if chosen == Selection() else RuleContext(model_between(context.model, chosen))
+    part = replayed_part(context.model)
+    return context if part is context.model else RuleContext(part)
 
 
 def _limit_of_time(whole: RuleContext, part: RuleContext) -> tuple[str, ...]:
     if part is whole:
         return ()
-    first_ns, last_ns = part.run.extent
-    operations, of = (len(c.run.operations["event"]) for c in (part, whole))
-    return (
-        f"{of:,} operations: findings but hangs and mismatches are of {operations:,} in the middle "
-        f"of the run, from {part.at(first_ns)} to {part.at(last_ns)} s",
-    )
+    operations = len(whole.run.operations["event"])
+    middle = middle_in_words(part.model)
+    return (f"{operations:,} operations: findings but hangs and mismatches are of {middle}",)
 
 
 def _limits(context: RuleContext) -> tuple[str, ...]:

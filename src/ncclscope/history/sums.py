@@ -10,9 +10,12 @@ from ncclscope.analysis.job_samples import JobSamples, Key, KindSamples, base_na
 from ncclscope.analysis.links import link_times, p2p_transfers, proxy_step_transfers
 from ncclscope.analysis.measures import percentiles
 from ncclscope.analysis.run import Run
+from ncclscope.analysis.selection import Selection
 from ncclscope.analysis.summary import communicator_role
+from ncclscope.analysis.time_selection import replayed_part
 from ncclscope.analysis.training_steps import step_summary
-from ncclscope.analysis.waiting.origins import Waiting, WaitingAccount, account_of, waiting_of
+from ncclscope.analysis.waiting.kept_account import kept_waiting_account
+from ncclscope.analysis.waiting.origins import WaitingAccount, waiting_of
 from ncclscope.arrays.types import Ints
 from ncclscope.history.tables import CommunicatorRow, HostRow, JobRow, JobSums, LinkRow, ModuleRow
 from ncclscope.humanize import binary_size
@@ -31,8 +34,7 @@ Kind = tuple[str, int, str, int, str]  # role, ranks, function, bytes, datatype
 def sums_of(model: Model, label: str = "") -> JobSums:
     """The sums of a capture's last attempt. `label`: instead of the capture's name."""
     samples = JobSamples(model)
-    waiting = waiting_of(samples.run)
-    account = None if waiting is None else account_of(waiting)
+    account, _ = kept_waiting_account(model, Selection())
     kind_of = _kinds_by_key(samples)
     communicators = _communicators(samples, kind_of)
     job = _job(samples, account, label)
@@ -42,7 +44,7 @@ def sums_of(model: Model, label: str = "") -> JobSums:
         job=job,
         hosts=_hosts(samples.run, account, job.ranks * job.span_ns),
         communicators=_largest(communicators, _MOST_KINDS, lambda row: row.total_ns or 0.0),
-        links=_links(samples.run, waiting),
+        links=_links(samples.run),
         modules=_modules(samples.run),
     )
 
@@ -179,11 +181,14 @@ def _communicator(
 
 
 # ---- links ----
-def _links(run: Run, waiting: Waiting | None) -> tuple[LinkRow, ...]:
-    """Links between hosts: the median over those of their ranks, because ranks move."""
+def _links(run: Run) -> tuple[LinkRow, ...]:
+    """Links between hosts: the median over those of their ranks, because ranks move. Of a run that
+    is too long to be replayed at once, sends and receives are those in its middle.
+    """
     transfers = proxy_step_transfers(run)
-    if transfers is None and waiting is not None:
-        transfers = p2p_transfers(waiting)
+    if transfers is None and run.p2p.any():
+        waiting = waiting_of(Run(replayed_part(run.model)))
+        transfers = None if waiting is None else p2p_transfers(waiting)
     if transfers is None or not len(transfers.time_ns):
         return ()
     links = link_times(transfers, run.node_of)

@@ -95,9 +95,14 @@ def rows_of_table(model: Model, table: str) -> int:
     return len(model.tables[table][TABLES[table][0].name])
 
 
+def kept_columns(model: Model, table: str, first: int, last: int) -> Columns:
+    """Some rows of a kept table as plain arrays that DuckDB can scan."""
+    return {name: np.asarray(v[first:last]) for name, v in model.tables[table].items()}
+
+
 def raw_columns(model: Model, table: str, first: int, last: int) -> Columns:
-    """Some rows of a kept table with their numbers, as plain arrays that DuckDB can scan."""
-    columns = {name: np.asarray(v[first:last]) for name, v in model.tables[table].items()}
+    """The same with the numbers of the rows."""
+    columns = kept_columns(model, table, first, last)
     number = _ROW_NUMBERS.get(table)
     if number:
         columns[number.name] = np.arange(first, last, dtype=number.dtype)

@@ -19,7 +19,7 @@ from ncclscope.analysis.selection import (
     parse_by,
 )
 from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
-from ncclscope.analysis.time_selection import model_between
+from ncclscope.analysis.time_selection import model_between, replayed_part
 from ncclscope.analysis.waiting.kept_account import kept_waiting_account
 from ncclscope.analysis.waiting.origins import waiting_of
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
@@ -187,7 +187,9 @@ def whatif(
     window: tuple[Moment, Moment] = (None, None),
 ) -> WhatIfAnswer:
     """What the run, or a part of it, would take with a change."""
-    model = _part(model, window)
+    chosen = _part(model, window)
+    model = replayed_part(chosen)
+    limits = what_if.limits_of(chosen, model)
     waiting = waiting_of(Run(model))
     if waiting is None:
         raise NcclscopeError(
@@ -219,5 +221,5 @@ def whatif(
             "Record all of them with --gpu-timing kernel",
         )
     prediction = replay.predict(with_links_as_peers(change, waiting))
-    lines = list(what_if.lines(model, waiting, change, prediction, _WIDTH))
-    return WhatIfAnswer(what_if.as_json(prediction), lines, prediction)
+    lines = list(what_if.lines(model, waiting, change, prediction, limits, _WIDTH))
+    return WhatIfAnswer(what_if.as_json(prediction, limits), lines, prediction)

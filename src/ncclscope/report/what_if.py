@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from ncclscope.analysis.time_selection import middle_in_words
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.path_parts import PathPart, path_parts
 from ncclscope.analysis.waiting.what_if import Change, Prediction
@@ -16,8 +17,16 @@ _UNSURE = "the record does not show all that operations wait for"
 _ASSUMED = "transfers keep their lengths; contention may change with the schedule"
 
 
-def as_json(prediction: Prediction) -> dict[str, Any]:
-    """A prediction."""
+def limits_of(chosen: Model, replayed: Model) -> tuple[str, ...]:
+    """What was not replayed, because there is too much, in words."""
+    if replayed is chosen:
+        return ()
+    operations = len(chosen.tables["operations"]["event"])
+    return (f"{operations:,} operations: the replay is of {middle_in_words(replayed)}",)
+
+
+def as_json(prediction: Prediction, limits: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A prediction. `limits`: what was not replayed."""
     return {
         "version": VERSION,
         "run_now_ns": prediction.run_now_ns,
@@ -25,6 +34,7 @@ def as_json(prediction: Prediction) -> dict[str, Any]:
         "step_now_ns": prediction.step_now_ns,
         "step_then_ns": prediction.step_then_ns,
         "error_ns": prediction.error_ns,
+        "limits": list(limits),
     }
 
 
@@ -41,9 +51,16 @@ def _in_words(model: Model, change: Change) -> str:
 
 
 def lines(
-    model: Model, waiting: Waiting, change: Change, prediction: Prediction, width: int = 100
+    model: Model,
+    waiting: Waiting,
+    change: Change,
+    prediction: Prediction,
+    limits: tuple[str, ...] = (),
+    width: int = 100,
 ) -> Iterator[str]:
-    """What the run would take, and what it is as long as now."""
+    """What the run would take, and what it is as long as now. `limits`: what was not replayed."""
+    for limit in limits:
+        yield from wrapped(f"! {limit}; --since and --until choose a part", width, "  ")
     yield from wrapped(f"{_in_words(model, change)}:", width, "  ")
     yield from wrapped(f"  run   {_run(prediction)}", width, " " * 8)
     is_known = prediction.step_now_ns is not None and prediction.step_then_ns is not None

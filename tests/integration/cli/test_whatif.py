@@ -30,8 +30,9 @@ def predicted(capture: Path, *words: str) -> dict[str, Any]:
 def test_without_the_late_rank_the_run_is_shorter_by_its_delays(capture: Path) -> None:
     answer = predicted(capture, "--without", "rank", "2")
     assert set(answer) == {
-        "version", "run_now_ns", "run_then_ns", "step_now_ns", "step_then_ns", "error_ns",
+        "version", "run_now_ns", "run_then_ns", "step_now_ns", "step_then_ns", "error_ns", "limits",
     }  # fmt: skip
+    assert answer["limits"] == []
     gained_ms = (answer["run_now_ns"] - answer["run_then_ns"]) / 1e6
     assert gained_ms == pytest.approx(STEPS * LATE_MS, rel=0.1)
     step_ms = (answer["step_now_ns"] - answer["step_then_ns"]) / 1e6

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ncclscope.analysis import synchronized_instances
+from ncclscope.analysis import synchronized_instances, time_selection
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.diagnose import diagnosis, rule_context
@@ -47,7 +47,7 @@ def test_of_a_run_that_is_too_long_the_middle_is_replayed(
 
     monkeypatch.setattr(rule_context, "waiting_of", noted)
     whole = diagnose(model, None)
-    monkeypatch.setattr(diagnosis, "MOST_REPLAYED", 800)
+    monkeypatch.setattr(time_selection, "MOST_REPLAYED", 800)
     part = diagnose(model, None)
     assert replayed[0] == 1_600
     assert 700 < replayed[1] < 900

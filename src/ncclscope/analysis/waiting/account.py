@@ -7,7 +7,7 @@ import numpy as np
 
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import Selection
-from ncclscope.analysis.waiting.kernels import kernels_of, timed_rows, untimed_of
+from ncclscope.analysis.waiting.kernels import is_timed, kernels_of, untimed_of
 from ncclscope.analysis.waiting.origins import (
     Span,
     Waiting,
@@ -16,7 +16,7 @@ from ncclscope.analysis.waiting.origins import (
     waiting_of,
     waiting_of_kernels,
 )
-from ncclscope.analysis.waiting.path_edges import selected_path
+from ncclscope.analysis.waiting.path_edges import path_in_window, selected_path
 from ncclscope.analysis.waiting.path_parts import PathPart, path_parts
 from ncclscope.analysis.waiting.windows import MOST_AT_ONCE, WINDOW, Window, in_windows
 from ncclscope.model.model import Model
@@ -46,7 +46,7 @@ def waiting_account(model: Model, selection: Selection, most_at_once: int = MOST
 
 def _in_windows(run: Run, selection: Selection, size: int) -> Answer:
     """The same, window by window."""
-    model, timed = run.model, timed_rows(run)
+    model = run.model
     rows = len(model.tables["operations"]["event"])
     selected = None if selection == Selection() else selection.rows(model, slice(0, rows))
 
@@ -60,27 +60,18 @@ def _in_windows(run: Run, selection: Selection, size: int) -> Answer:
         chosen = own[kernels.row]
         if selected is not None:
             chosen &= selected[kernels.row]
-        return account_of(waiting, chosen), _path_in_window(waiting, selection)
+        return account_of(waiting, chosen), _parts_in_window(waiting, selection)
 
-    found = in_windows(run, timed, of_window, size)
+    found = in_windows(run, of_window, size)
     if found is None:
         return None, ()
     account, parts = found
-    return replace(account, unseen=untimed_of(run, len(timed)) | account.unseen), parts
+    return replace(
+        account, unseen=untimed_of(run, int(is_timed(run).sum())) | account.unseen
+    ), parts
 
 
-def _path_in_window(waiting: Waiting, selection: Selection) -> tuple[PathPart, ...]:
+def _parts_in_window(waiting: Waiting, selection: Selection) -> tuple[PathPart, ...]:
     """What the critical path runs through in a window, in the selected time."""
-    span = waiting.span
-    since, until = selection.since_ns, selection.until_ns
-    if until is not None and span.since_ns is not None and until <= span.since_ns:
-        return ()
-    if since is not None and span.until_ns is not None and since >= span.until_ns:
-        return ()
-    known = [time for time in (since, span.since_ns) if time is not None]
-    ends = [time for time in (until, span.until_ns) if time is not None]
-    inside = Selection(
-        since_ns=max(known) if selection.window != Selection() and known else None,
-        until_ns=min(ends) if selection.window != Selection() and ends else None,
-    )
-    return path_parts(waiting, selected_path(waiting, inside))
+    path = path_in_window(waiting, selection)
+    return () if path is None else path_parts(waiting, path)

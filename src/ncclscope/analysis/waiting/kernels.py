@@ -21,7 +21,7 @@ from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST
 Numbers = npt.NDArray[np.int32]
 
 # Sources whose starts are those of kernels; CUDA events around launches are a few µs early.
-_STARTED = [SOURCES.index(name) for name in GPU_SOURCES]
+_HAS_START = np.array([*(name in GPU_SOURCES for name in SOURCES), False])  # by code; -1: none
 # Groups of sends and receives that are one function: who waits follows from the function.
 _OF_GROUPS = {"AlltoAll": EVERYBODY, "Gather": ROOT_LAST, "Scatter": ROOT_FIRST}
 _ODD = 0x1E3779B97F4A7C15
@@ -140,13 +140,18 @@ def _is_pair(form: Ints) -> Bools:
     return np.asarray((form == SEND) | (form == RECV))
 
 
-def timed_rows(run: Run) -> Ints:
-    """Operations with starts and ends by the GPU."""
+def is_timed(run: Run) -> Bools:
+    """By operation whether it has a start and an end by the GPU."""
     table = run.operations
-    known = run.timed & np.isin(table["source"], _STARTED)
+    known = run.timed & _HAS_START[table["source"]]
     known &= np.asarray(table["global_rank"]) != NONE
     known &= np.asarray(table["communicator"]) != NONE  # of damaged captures
-    return np.flatnonzero(known)
+    return np.asarray(known)
+
+
+def timed_rows(run: Run) -> Ints:
+    """Operations with starts and ends by the GPU."""
+    return np.flatnonzero(is_timed(run))
 
 
 def _columns(run: Run, rows: Ints) -> _Columns:

@@ -192,8 +192,9 @@ class Waiting:
     @cached_property
     def excess_ns(self) -> Floats:
         """By event how much longer than usual the edge before it is; 0 where nothing is usual."""
-        excess = self.dependencies.length_ns - self.usual.median_ns
-        return np.maximum(np.nan_to_num(excess, nan=0.0), 0.0)
+        excess: Floats = self.dependencies.length_ns - self.usual.median_ns
+        np.nan_to_num(excess, copy=False, nan=0.0)
+        return np.maximum(excess, 0.0, out=excess)
 
     @cached_property
     def shown_edge(self) -> npt.NDArray[np.int8]:

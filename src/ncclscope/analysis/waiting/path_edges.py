@@ -7,7 +7,15 @@ import numpy as np
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import Selection
 from ncclscope.analysis.waiting.critical_path import CriticalPath, critical_path
-from ncclscope.analysis.waiting.origins import KINDS, Waiting, waiting_of
+from ncclscope.analysis.waiting.kernels import kernels_of
+from ncclscope.analysis.waiting.origins import (
+    KINDS,
+    Span,
+    Waiting,
+    waiting_of,
+    waiting_of_kernels,
+)
+from ncclscope.analysis.waiting.windows import MOST_AT_ONCE, WINDOW, Window, by_window
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Ints
 from ncclscope.model.model import Model
@@ -40,12 +48,52 @@ def selected_path(waiting: Waiting, selection: Selection) -> CriticalPath:
     )
 
 
-def path_edges_of(model: Model, selection: Selection) -> PathEdges | None:
+def path_in_window(waiting: Waiting, selection: Selection) -> CriticalPath | None:
+    """The critical path of a window in the selected time; None where that is outside of it."""
+    span = waiting.span
+    since, until = selection.since_ns, selection.until_ns
+    if until is not None and span.since_ns is not None and until <= span.since_ns:
+        return None
+    if since is not None and span.until_ns is not None and since >= span.until_ns:
+        return None
+    known = [time for time in (since, span.since_ns) if time is not None]
+    ends = [time for time in (until, span.until_ns) if time is not None]
+    inside = Selection(
+        since_ns=max(known) if selection.window != Selection() and known else None,
+        until_ns=min(ends) if selection.window != Selection() and ends else None,
+    )
+    return selected_path(waiting, inside)
+
+
+def path_edges_of(
+    model: Model, selection: Selection, most_at_once: int = MOST_AT_ONCE
+) -> PathEdges | None:
     """The critical path of the last attempt in the selected time; None where no rank can be seen
-    to wait for another.
+    to wait for another. Of runs of more than `most_at_once` operations it is found window by
+    window, as the account of waiting is.
     """
-    waiting = waiting_of(Run(model))
+    run = Run(model)
+    if len(model.tables["operations"]["event"]) > most_at_once:
+        return _edges_by_window(run, selection, min(WINDOW, most_at_once))
+    waiting = waiting_of(run)
     return None if waiting is None else path_edges(waiting, selected_path(waiting, selection))
+
+
+def _edges_by_window(run: Run, selection: Selection, size: int) -> PathEdges | None:
+    def of_window(window: Window) -> PathEdges | None:
+        kernels = kernels_of(run, window.rows)
+        if kernels is None:
+            return None
+        waiting = waiting_of_kernels(run, kernels, Span(window.since_ns, window.until_ns))
+        path = path_in_window(waiting, selection)
+        return None if path is None else path_edges(waiting, path)
+
+    found = by_window(run, of_window, size)
+    if not found:
+        return None
+    names = ("start_ns", "end_ns", "kind", "operation", "excess_ns")
+    columns = [np.concatenate([getattr(edges, name) for edges in found]) for name in names]
+    return PathEdges(*columns)
 
 
 def path_edges(waiting: Waiting, path: CriticalPath) -> PathEdges:

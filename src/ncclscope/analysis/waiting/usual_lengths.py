@@ -79,12 +79,16 @@ def usual_lengths_of(
     rank = kernels.rank.astype(np.int64)
     edges = _Edges(kernels, dependencies, rank, sample, every, sample[~ignored[sample]])
     usual = np.empty((2, count, 3))  # median and high
+
+    def of_own_edges(event: int) -> Floats:
+        usual[:, :, event], steady = _of_own_edges(edges, event)
+        return steady
+
     # Sorting and gathering leave other threads room.
     with ThreadPoolExecutor(THREADS if count > _WORTH_THREADS else 1) as pool:
-        own = [pool.submit(_of_own_edges, edges, event) for event in (0, 1)]
+        own = [pool.submit(of_own_edges, event) for event in (0, 1)]
         usual[:, :, 2], excess, total = _of_transfers(edges, end_ns)
-        usual[:, :, 0], of_calls = own[0].result()
-        usual[:, :, 1], of_starts = own[1].result()
+        of_calls, of_starts = (steady.result() for steady in own)
     usual[:, dependencies.edge.reshape(-1, 3) == _abi.EDGE_ROOT] = 0.0
     return UsualLengths(
         usual[0].reshape(-1),
@@ -140,7 +144,8 @@ def _of_free_starts(
     for unclear in (dependencies.blocked != 0, _after_blocked(dependencies)):
         free = sample[~unclear[sample]]
         shown = _usual(groups, edges.rank, length, free, edges.every)
-        usual = np.where(np.isnan(shown), usual, shown)
+        np.copyto(shown, usual, where=np.isnan(shown))
+        usual = shown
     return usual
 
 
@@ -157,7 +162,9 @@ def _of_transfers(edges: _Edges, end_ns: Ints) -> tuple[Floats, Floats, Floats]:
     if kernels.pair.any():
         usual = np.fmin(usual, _of_other_links(edges, kind, length)[:, kind])
     past = own_past(kind, member, length, end_ns, edges.sample)
-    usual = np.where(np.isnan(past[:, kind]), usual, past[:, kind])
+    for place in (0, 1):
+        rows = np.flatnonzero(~np.isnan(past[place])[kind])
+        usual[place, rows] = past[place, kind[rows]]
     table = _quantiles(kind, member, length, edges.lasting)
     excess, total = _steady(table, int(communicator.max(initial=0)) + 1)
     return usual, excess, total
@@ -253,15 +260,20 @@ def _usual(
     groups_of: tuple[Ints, Ints], member: Ints, length: Ints, sample: Ints, every: int
 ) -> Floats:
     """Median and high quantile by group: the fine one, or the coarse one where that is small."""
-    by_group = []
+    by_group = []  # a group's values; by edge they would take four times the room of the result
     for group, least in zip(groups_of, (LEAST_REPEATS, _LEAST_OF_KIND), strict=True):
         groups = int(group.max(initial=0)) + 1
         table = _quantiles(group, member, length, sample)
         enough = table.count_by_group(groups) * every >= least
         values = [table.of_usual_member(place, groups) for place in (0, 1)]
-        by_group.append(np.stack([np.where(enough, value, np.nan)[group] for value in values]))
-    fine, coarse = by_group
-    return np.where(np.isnan(fine), coarse, fine)
+        by_group.append([np.where(enough, value, np.nan) for value in values])
+    fine, coarse = groups_of
+    usual = np.empty((2, len(fine)))
+    for place, of_fine, of_coarse in zip((0, 1), *by_group, strict=True):
+        np.take(of_fine, fine, out=usual[place], mode="clip")  # `raise` would copy all of it
+        missing = np.flatnonzero(np.isnan(usual[place]))
+        usual[place, missing] = of_coarse[coarse[missing]]
+    return usual
 
 
 def _edge_of_group(group: Ints, edge: npt.NDArray[np.int8]) -> Ints:

@@ -14,14 +14,16 @@ What is usual is learned in each window. So a change between two windows is no d
 rules about change look at the whole run.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from ncclscope.analysis.run import Run
+from ncclscope.analysis.waiting.kernels import timed_rows
 from ncclscope.analysis.waiting.origins import Origin, RankWaiting, WaitingAccount
 from ncclscope.analysis.waiting.path_parts import PathPart
 from ncclscope.analysis.waiting.usual_lengths import THREADS
@@ -30,6 +32,7 @@ from ncclscope.model.schema import NONE
 
 WINDOW = 500_000  # operations; two windows at once need about 0.8 GB
 MOST_AT_ONCE = 2_000_000  # operations of a run that is judged as a whole
+_AT_ONCE = 1 << 20  # operations whose columns are read at once
 _CALLS_BEFORE = 512  # of each rank: waits are followed back by some 20 edges
 _MOST_BEFORE = 0.1  # of a window
 
@@ -45,15 +48,21 @@ class Window:
 
 
 Part = tuple[WaitingAccount, tuple[PathPart, ...]]
+Found = TypeVar("Found")
 
 
-def in_windows(
-    run: Run, rows: Ints, part_of: Callable[[Window], Part | None], size: int
-) -> Part | None:
-    """What all windows of these operations come to together; two are worked on at a time."""
+def by_window(run: Run, part_of: Callable[[Window], Found | None], size: int) -> list[Found]:
+    """What is found in each window of the timed operations, in the order of time; two are worked on
+    at a time.
+    """
     with ThreadPoolExecutor(THREADS) as pool:
-        found = pool.map(lambda make: part_of(make()), windows_of(run, rows, size))
-        parts = [part for part in found if part is not None]
+        found = pool.map(lambda make: part_of(make()), windows_of(run, timed_rows(run), size))
+        return [part for part in found if part is not None]
+
+
+def in_windows(run: Run, part_of: Callable[[Window], Part | None], size: int) -> Part | None:
+    """What all windows come to together."""
+    parts = by_window(run, part_of, size)
     if not parts:
         return None
     accounts, paths = zip(*parts, strict=True)
@@ -61,27 +70,54 @@ def in_windows(
 
 
 class _Rows:
-    """Timed operations by rank, and when the last rank had come to each."""
+    """Timed operations by rank, some ranks at a time: columns of all of them would be as long as
+    the run.
+    """
 
     def __init__(self, run: Run, rows: Ints) -> None:
-        rank = np.asarray(run.operations["global_rank"])[rows]
-        ordered = not (np.diff(rank) < 0).any()
-        self.rows = rows if ordered else rows[np.argsort(rank, kind="stable")]
-        self._all = len(rows) == len(run.operations["event"]) and ordered
-        self._run = run
+        self._operations = run.operations
+        self._last_start_ns = np.append(
+            np.asarray(run.model.tables["instances"]["last_start_ns"]), NONE
+        )
+        rank = np.asarray(run.operations["global_rank"])
+        is_whole = len(rows) == len(rank)
+        rank = rank if is_whole else rank[rows]
+        if (rank[1:] < rank[:-1]).any():
+            order = np.argsort(rank, kind="stable")
+            rows, rank = rows[order], rank[order]
+        elif is_whole:
+            rows = rows[:0]
+        # All of them in their order are none here: they are their own places.
+        self._rows = rows.astype(np.int32 if len(rank) <= np.iinfo(np.int32).max else np.int64)
+        self.first = np.flatnonzero(np.append(True, rank[1:] != rank[:-1]))  # by rank
+        self.count = len(rank)
 
-    def column(self, name: str) -> Ints:
-        """A column of these operations as it is."""
-        values = np.asarray(self._run.operations[name])
-        return values if self._all else values[self.rows]
+    def places(self, places: Ints) -> Ints:
+        """Rows of `operations` at these places."""
+        return self._rows[places].astype(np.int64) if len(self._rows) else places
 
-    def met_ns(self) -> Ints:
+    def parts(self) -> Iterator[slice]:
+        """Places of whole ranks, some at a time."""
+        begin = 0
+        for end in (*self.first[1:].tolist(), self.count):
+            if end - begin >= _AT_ONCE or end == self.count:
+                yield slice(begin, end)
+                begin = end
+
+    def column(self, name: str, part: slice) -> Ints:
+        """A column of some of them as it is."""
+        values = np.asarray(self._operations[name])
+        return values[self._rows[part]] if len(self._rows) else values[part]
+
+    def met_ns(self, part: slice) -> Ints:
         """By operation when the last rank had come to it; of a group, to all of it."""
-        last = np.append(np.asarray(self._run.model.tables["instances"]["last_start_ns"]), NONE)
-        met = np.maximum(self.column("start_ns"), last[self.column("instance")])
-        group = self.column("group_call")
+        last = self._last_start_ns[self.column("instance", part)]
+        met = np.maximum(self.column("start_ns", part), last)
+        group = self.column("group_call", part)
         same = group[1:] != NONE
-        for values in (group, self.column("communicator"), self.column("global_rank")):
+        for values in (
+            group, self.column("communicator", part), self.column("global_rank", part),
+        ):  # fmt: skip
             same &= values[1:] == values[:-1]
         if not same.any():
             return np.asarray(met)
@@ -92,11 +128,11 @@ class _Rows:
 def windows_of(run: Run, rows: Ints, size: int) -> list[Callable[[], Window]]:
     """Makers of a run's windows, in the order of time."""
     table = _Rows(run, rows)
-    rank, met = table.column("global_rank"), table.met_ns()
-    cuts = _cuts(met, table.column("end_ns"), max(round(len(met) / size), 1))
-    number = np.searchsorted(cuts, met, side="right").astype(np.int16)
-    first = np.flatnonzero(np.append(True, np.diff(rank) != 0))
-    end = np.append(first[1:], len(rank))
+    cuts = _cuts(table, max(round(table.count / size), 1))
+    number = np.empty(table.count, np.int16)
+    for part in table.parts():
+        number[part] = np.searchsorted(cuts, table.met_ns(part), side="right")
+    first, end = table.first, np.append(table.first[1:], table.count)
     before = int(min(_CALLS_BEFORE, _MOST_BEFORE * size / max(len(first), 1)))
     limits = [None, *cuts.tolist(), None]
 
@@ -105,7 +141,7 @@ def windows_of(run: Run, rows: Ints, size: int) -> list[Callable[[], Window]]:
         chosen = [_around(number[a:b] == place, a, before) for a, b in bounds]
         places = np.concatenate(chosen)
         own = number[places] == place
-        return Window(table.rows[places], own, limits[place], limits[place + 1])
+        return Window(table.places(places), own, limits[place], limits[place + 1])
 
     return [partial(window, place) for place in range(len(cuts) + 1)]
 
@@ -118,15 +154,20 @@ def _around(is_own: Bools, first: int, before: int) -> Ints:
     return first + np.arange(max(int(own[0]) - before, 0), int(own[-1]) + 1)
 
 
-def _cuts(met_ns: Ints, end_ns: Ints, windows: int) -> Ints:
+def _cuts(table: _Rows, windows: int) -> Ints:
     """Times that part windows of about as many operations. Each is the end of an operation, from
     which a critical path can go back.
     """
-    every = max(len(met_ns) // 100_000, 1)
-    wanted = np.quantile(met_ns[::every], np.arange(1, windows) / windows)
-    ends = np.sort(end_ns[::every])
-    places = np.maximum(np.searchsorted(ends, wanted, side="right") - 1, 0)
-    return np.unique(ends[places])
+    every = max(table.count // 100_000, 1)
+    met, ends = [], []
+    for part in table.parts():
+        sample = slice(-part.start % every, None, every)
+        met.append(table.met_ns(part)[sample])
+        ends.append(table.column("end_ns", part)[sample])
+    wanted = np.quantile(np.concatenate(met), np.arange(1, windows) / windows)
+    end_ns = np.sort(np.concatenate(ends))
+    places = np.maximum(np.searchsorted(end_ns, wanted, side="right") - 1, 0)
+    return np.unique(end_ns[places])
 
 
 # ---- together ----

@@ -7,6 +7,7 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.analysis.waiting.account import waiting_account
 from ncclscope.analysis.waiting.kernels import timed_rows
 from ncclscope.analysis.waiting.origins import WaitingAccount
+from ncclscope.analysis.waiting.path_edges import path_edges_of
 from ncclscope.analysis.waiting.path_parts import PathPart
 from ncclscope.analysis.waiting.windows import windows_of
 from tests.support.model_builders import random_model
@@ -100,3 +101,30 @@ def test_a_selection_counts_in_windows() -> None:
     assert whole is not None
     assert parts is not None
     assert 0 < parts.total_ns == whole.total_ns
+
+
+def test_the_critical_path_of_windows_is_that_of_the_whole() -> None:
+    """It runs through the same operations without a gap, but for an edge or two at each cut."""
+    run = job(3 * MS)
+    whole = path_edges_of(run.model, Selection())
+    size = len(run.operations["event"]) // 4
+    parts = path_edges_of(run.model, Selection(), most_at_once=size)
+    assert whole is not None
+    assert parts is not None
+    assert (parts.start_ns[1:] == parts.end_ns[:-1]).all()
+    assert (parts.start_ns[0], parts.end_ns[-1]) == (whole.start_ns[0], whole.end_ns[-1])
+    edges = [set(zip(p.end_ns.tolist(), p.operation.tolist(), strict=True)) for p in (whole, parts)]
+    assert len(edges[0] ^ edges[1]) <= 0.02 * len(edges[0])
+
+
+def test_the_critical_path_of_a_selected_time_counts_in_windows() -> None:
+    run = job(3 * MS)
+    first, last = run.extent
+    chosen = Selection(since_ns=first + (last - first) // 3, until_ns=last - (last - first) // 3)
+    whole = path_edges_of(run.model, chosen)
+    size = len(run.operations["event"]) // 5
+    parts = path_edges_of(run.model, chosen, most_at_once=size)
+    assert whole is not None
+    assert parts is not None
+    lengths = [int((path.end_ns - path.start_ns).sum()) for path in (whole, parts)]
+    assert lengths[1] == pytest.approx(lengths[0], rel=1e-3)
