@@ -140,7 +140,7 @@ typedef int16_t i16;
     F(const i32 *, early_rank) F(const i32 *, late_rank) F(i64, ranks)
 #define CHARGES_FIELDS(F, A)                                                                    \
     F(i64 *, by_event)                                                                          \
-    F(i64 *, by_ranks)          /* origin * ranks + rank that waits */                          \
+    F(i64 *, by_ranks)          /* origin * ranks + rank that waits, or NULL */                          \
     F(i64 *, own_of_last)       /* of waits for a rank that came last, what is its own */       \
     F(i64 *, sums)
 #define REPLAY_FIELDS(F, A)                                                                     \

@@ -81,9 +81,10 @@ static void charge(const struct event_graph *graph, const struct waits *waits, i
     out->by_event[event] += share;
     i64 origin = graph->origin[event];
     if (origin < 0) return;
-    // ranks x ranks is too large for each thread to have its own.
-    i64 *of_both = &out->by_ranks[origin * waits->ranks + waits->early_rank[wait]];
-    __atomic_fetch_add(of_both, share, __ATOMIC_RELAXED);
+    if (out->by_ranks) {  // origins x ranks is too large for each thread to have its own
+        i64 *of_both = &out->by_ranks[origin * waits->ranks + waits->early_rank[wait]];
+        __atomic_fetch_add(of_both, share, __ATOMIC_RELAXED);
+    }
     if (origin == waits->late_rank[wait]) out->own_of_last[origin] += share;
 }
 

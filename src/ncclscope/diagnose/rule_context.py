@@ -20,12 +20,14 @@ from ncclscope.analysis.waiting.pauses import Pauses, Standstills, pauses_of, st
 from ncclscope.analysis.waiting.root_causes import RootCauses, root_causes
 from ncclscope.analysis.waiting.sampled_delays import SampledDelays, sampled_delays
 from ncclscope.analysis.waiting.what_if import WhatIf
+from ncclscope.arrays.types import Ints
 from ncclscope.errors import FormatError
 from ncclscope.ingest.capture_topology import topology_of
 from ncclscope.model.model import Model
 from ncclscope.model.system_samples import SystemSamples, system_of
 from ncclscope.model.topology import Topology
 
+_LOOKED_FOR_AT_ONCE = 32  # late ranks
 _BUS_ID = re.compile(r"[0-9A-Fa-f]+:([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)")
 
 
@@ -55,6 +57,7 @@ class RuleContext:
         self.model = model
         self.run = Run(model)
         self.path = shlex.quote(str(model.path))
+        self._waits_because_of: dict[int, Ints] = {}
 
     @cached_property
     def own_times(self) -> OwnTimes:
@@ -87,6 +90,16 @@ class RuleContext:
         if self.waiting is None or self.what_if is None:
             return None
         return root_causes(self.waiting, self.what_if)
+
+    def waits_because_of(self, waiting: Waiting, rank: int) -> Ints:
+        """By rank of `waiting` how long it waited because of this one (global). Those of late ranks
+        are looked for at once.
+        """
+        if rank not in self._waits_because_of:
+            late = [] if self.root_causes is None else [own.rank for own in self.root_causes.ranks]
+            ranks = [rank, *(other for other in late[:_LOOKED_FOR_AT_ONCE] if other != rank)]
+            self._waits_because_of |= waiting.waits_because_of(ranks)
+        return self._waits_because_of[rank]
 
     @cached_property
     def sampled_delays(self) -> tuple[SampledDelays, ...]:

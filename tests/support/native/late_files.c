@@ -1,6 +1,7 @@
 // Preloaded: a shared file system on a bad day. Below `LATE_FILES_IN` a file that another process
 // wrote in the last `LATE_FILES_MS` milliseconds is not there, and each opening takes
-// `SLOW_OPEN_MS`. `LATE_FILES_LOG` gets a byte for each file that was hidden, and for each slow one.
+// `SLOW_OPEN_MS`. `LATE_FILES_LOG` gets a byte for each file that was hidden, and for each slow
+// one.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -23,7 +24,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void note(char what) {
     const char *log = getenv("LATE_FILES_LOG");
-    int fd = log ? (int)syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_APPEND | O_CREAT, 0600) : -1;
+    int fd =
+        log ? (int)syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_APPEND | O_CREAT, 0600) : -1;
     if (fd < 0) return;
     if (write(fd, &what, 1) < 0) abort();
     close(fd);
@@ -72,13 +74,13 @@ static int open_it(int directory, const char *path, int flags, mode_t mode) {
     return (int)syscall(SYS_openat, directory, path, flags, mode);
 }
 
-#define MODE(flags)                                        \
-    mode_t mode = 0;                                       \
-    if ((flags) & (O_CREAT | O_TMPFILE)) {                 \
-        va_list rest;                                      \
-        va_start(rest, flags);                             \
-        mode = va_arg(rest, mode_t);                       \
-        va_end(rest);                                      \
+#define MODE(flags)                        \
+    mode_t mode = 0;                       \
+    if ((flags) & (O_CREAT | O_TMPFILE)) { \
+        va_list rest;                      \
+        va_start(rest, flags);             \
+        mode = va_arg(rest, mode_t);       \
+        va_end(rest);                      \
     }
 
 int open(const char *path, int flags, ...) {

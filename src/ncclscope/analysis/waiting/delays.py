@@ -13,6 +13,7 @@ elsewhere takes no share of that: the walk goes on at the other one.
 """
 
 import ctypes
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ from ncclscope.analysis.waiting.kernels import Kernels, Numbers
 from ncclscope.analysis.waiting.usual_lengths import THREADS, UsualLengths
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import address, library
-from ncclscope.arrays.types import Bools, Ints
+from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.schema import NONE
 
 _HORIZON_NS = 1_000_000_000  # before the start that waited
@@ -36,7 +37,6 @@ class Charges:
     """What waits were charged to, in ns; all of it together is the sum of the waits."""
 
     by_event: Ints  # the edge before each event
-    by_ranks: Ints  # by rank of the origin and rank that waited; edges of ranks only
     caused_ns: Ints  # by rank: waits for it as the last arrival
     caused_own_ns: Ints  # of these, what is charged to its own edges
     times_last: Ints  # by rank: its kernels that others waited for
@@ -48,19 +48,32 @@ class Charges:
     total_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """Waits longer than clocks are off, and what they are followed back through."""
+
+    early: Numbers  # kernels that waited
+    late: Numbers  # the last arrivals
+    wait_ns: Ints
+    lengths: Floats  # usual ones, by event; -1: nothing is usual
+
+    def __len__(self) -> int:
+        return len(self.early)
+
+
 def _charged(
-    graph: _abi.EventGraph, of: tuple[Numbers, Numbers, Ints], kernels: Kernels, by_ranks: Ints
+    graph: _abi.EventGraph, waits: _Waits, part: slice, kernels: Kernels, by_ranks: Ints | None
 ) -> tuple[Ints, Ints, Ints]:
-    """What some waits are charged to: by event, to the last arrival itself, and the rest. `of`: by
-    wait the kernel that waited, the last arrival, and how long; `by_ranks`: is added to.
+    """What some waits are charged to: by event, to the last arrival itself, and the rest.
+    `by_ranks`: is added to, by number of the origin and rank that waited.
     """
-    early, late, waits = of
+    early, late, wait = waits.early[part], waits.late[part], waits.wait_ns[part]
     ranks = len(kernels.ranks)
     early_rank, late_rank = kernels.rank[early], kernels.rank[late]
     by_event = np.zeros(3 * len(kernels), np.int64)
     own_of_last, sums = np.zeros(ranks, np.int64), np.zeros(3, np.int64)
     for_c = _abi.Waits(
-        len(early), address(early), address(late), address(waits), address(early_rank),
+        len(early), address(early), address(late), address(wait), address(early_rank),
         address(late_rank), ranks,
     )  # fmt: skip
     out = _abi.Charges(address(by_event), address(by_ranks), address(own_of_last), address(sums))
@@ -68,6 +81,51 @@ def _charged(
         ctypes.byref(graph), ctypes.byref(for_c), _HORIZON_NS, ctypes.byref(out)
     ):
         raise MemoryError
+    return by_event, own_of_last, sums
+
+
+def _certain_waits(
+    kernels: Kernels, arrivals: Arrivals, usual: UsualLengths, wait: Ints
+) -> tuple[_Waits, int]:
+    """Waits that are longer than clocks are off, and the sum of the others."""
+    waited = np.flatnonzero(wait > 0)
+    certain = wait[waited] > np.maximum(kernels.error_ns[waited], LEAST_WAIT_NS)
+    below_error = int(wait[waited[~certain]].sum())
+    early = waited[certain].astype(np.int32)
+    # Waits that end together walk the same way back: one after the other, they find it in cache.
+    early = early[np.argsort(arrivals.events_ns[arrivals.last[early], START], kind="stable")]
+    lengths = np.nan_to_num(usual.median_ns, nan=-1.0)
+    waits = _Waits(early, arrivals.last[early], np.asarray(wait[early], np.int64), lengths)
+    return waits, below_error
+
+
+def _charge_in_threads(
+    kernels: Kernels,
+    arrivals: Arrivals,
+    dependencies: Dependencies,
+    waits: _Waits,
+    origin_of: Numbers,
+    by_ranks: Ints | None = None,
+) -> tuple[Ints, Ints, Ints]:
+    """What all waits are charged to. `origin_of`: by rank its number as an origin, or NONE."""
+    origin = np.repeat(origin_of[kernels.rank], 3)
+    origin[2::3] = NONE  # transfers are nobody's own
+    graph = _abi.EventGraph(
+        address(arrivals.events_ns), address(dependencies.before), address(waits.lengths),
+        address(dependencies.blocked), address(origin),
+    )  # fmt: skip
+    parts = THREADS if len(waits) > _WORTH_THREADS else 1
+    edges = np.linspace(0, len(waits), parts + 1).astype(np.int64).tolist()
+
+    def charged(begin: int, end: int) -> tuple[Ints, Ints, Ints]:
+        return _charged(graph, waits, slice(begin, end), kernels, by_ranks)
+
+    with ThreadPoolExecutor(parts) as pool:  # sums of whole ns: their order does not matter
+        (by_event, own_of_last, sums), *others = pool.map(charged, edges[:-1], edges[1:])
+    for more in others:
+        by_event += more[0]
+        own_of_last += more[1]
+        sums += more[2]
     return by_event, own_of_last, sums
 
 
@@ -81,46 +139,39 @@ def charge_waits(
     """Charges the waits of these kernels; of all without `chosen`."""
     wait = arrivals.wait_ns if chosen is None else np.where(chosen, arrivals.wait_ns, 0)
     ranks = len(kernels.ranks)
-    waited = np.flatnonzero(wait > 0)
-    certain = wait[waited] > np.maximum(kernels.error_ns[waited], LEAST_WAIT_NS)
-    below_error = int(wait[waited[~certain]].sum())
-    total = int(wait.sum())
-    early = waited[certain].astype(np.int32)
-    # Waits that end together walk the same way back: one after the other, they find it in cache.
-    early = early[np.argsort(arrivals.events_ns[arrivals.last[early], START], kind="stable")]
-    late, waits = arrivals.last[early], np.asarray(wait[early], np.int64)
-    late_rank = kernels.rank[late]
-    origin = np.repeat(kernels.rank, 3)
-    origin[2::3] = NONE  # transfers are nobody's own
-    lengths = np.nan_to_num(usual.median_ns, nan=-1.0)
-    graph = _abi.EventGraph(
-        address(arrivals.events_ns), address(dependencies.before), address(lengths),
-        address(dependencies.blocked), address(origin),
-    )  # fmt: skip
-    by_ranks = np.zeros((ranks, ranks), np.int64)
-    parts = THREADS if len(early) > _WORTH_THREADS else 1
-    edges = np.linspace(0, len(early), parts + 1).astype(np.int64).tolist()
-
-    def charged(begin: int, end: int) -> tuple[Ints, Ints, Ints]:
-        of = early[begin:end], late[begin:end], waits[begin:end]
-        return _charged(graph, of, kernels, by_ranks)
-
-    with ThreadPoolExecutor(parts) as pool:  # sums of whole ns: their order does not matter
-        (by_event, own_of_last, sums), *others = pool.map(charged, edges[:-1], edges[1:])
-    for more in others:
-        by_event += more[0]
-        own_of_last += more[1]
-        sums += more[2]
+    waits, below_error = _certain_waits(kernels, arrivals, usual, wait)
+    by_event, own_of_last, sums = _charge_in_threads(
+        kernels, arrivals, dependencies, waits, np.arange(ranks, dtype=np.int32)
+    )
+    late_rank = kernels.rank[waits.late]
     return Charges(
         by_event,
-        by_ranks,
-        np.bincount(late_rank, waits, minlength=ranks).astype(np.int64),
+        np.bincount(late_rank, waits.wait_ns, minlength=ranks).astype(np.int64),
         own_of_last,
-        np.bincount(kernels.rank[np.unique(late)], minlength=ranks).astype(np.int64),
+        np.bincount(kernels.rank[np.unique(waits.late)], minlength=ranks).astype(np.int64),
         np.bincount(kernels.rank, wait, minlength=ranks).astype(np.int64),
         int(sums[_abi.CHARGED_STRUCTURE]),
         int(sums[_abi.CHARGED_QUICKER]),
         int(sums[_abi.CHARGED_UNKNOWN]),
         below_error,
-        total,
+        int(wait.sum()),
     )
+
+
+def waits_because_of(
+    kernels: Kernels,
+    arrivals: Arrivals,
+    dependencies: Dependencies,
+    usual: UsualLengths,
+    places: Sequence[int],
+) -> Ints:
+    """By rank at these places, and by rank, how long the latter waited because of edges of the
+    former. A pass of its own for those that are asked about: of all ranks it would be a table of
+    ranks times ranks.
+    """
+    origin_of = np.full(len(kernels.ranks), NONE, np.int32)
+    origin_of[list(places)] = np.arange(len(places))
+    by_ranks = np.zeros((len(places), len(kernels.ranks)), np.int64)
+    waits, _ = _certain_waits(kernels, arrivals, usual, arrivals.wait_ns)
+    _charge_in_threads(kernels, arrivals, dependencies, waits, origin_of, by_ranks)
+    return by_ranks

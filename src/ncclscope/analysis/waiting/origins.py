@@ -3,7 +3,7 @@
 Waiting = origins + structure + start-up + below the clock error + unknown, exactly.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -16,7 +16,7 @@ from ncclscope.analysis.waiting import origin_groups
 from ncclscope.analysis.waiting.arrivals import END, Arrivals, arrivals_of
 from ncclscope.analysis.waiting.clocks import with_agreeing_ends
 from ncclscope.analysis.waiting.critical_path import CriticalPath, critical_path
-from ncclscope.analysis.waiting.delays import Charges, charge_waits
+from ncclscope.analysis.waiting.delays import Charges, charge_waits, waits_because_of
 from ncclscope.analysis.waiting.dependencies import Dependencies, dependencies_of
 from ncclscope.analysis.waiting.kernels import Kernels, kernels_of
 from ncclscope.analysis.waiting.origin_groups import group_excess, sums_once
@@ -184,6 +184,12 @@ class Waiting:
         """Waits of these kernels, charged."""
         return charge_waits(self.kernels, self.arrivals, self.dependencies, self.usual, chosen)
 
+    def waits_because_of(self, ranks: Sequence[int]) -> dict[int, Ints]:
+        """By rank of these (global) how long each rank waited because of it."""
+        places = np.searchsorted(self.kernels.ranks, ranks).tolist()
+        rows = waits_because_of(self.kernels, self.arrivals, self.dependencies, self.usual, places)
+        return dict(zip(ranks, rows, strict=True))
+
     @cached_property
     def time_ns(self) -> Ints:
         """When each event happened."""
@@ -250,7 +256,8 @@ def account_of(waiting: Waiting, chosen: Bools | None = None) -> WaitingAccount:
     slow = np.where((edge == _abi.EDGE_TRANSFER) & ~fresh, waiting.excess_on_path_ns, 0)
     if chosen is not None:
         slow[~np.repeat(chosen, 3)] = 0
-    origins = _origins(waiting, charged, charged + slow)
+    slow += charged  # in place: both are as long as the run
+    origins = _origins(waiting, charged, slow)
     return WaitingAccount(
         total_ns=charges.total_ns,
         origins=origins,

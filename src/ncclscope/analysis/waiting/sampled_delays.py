@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.analysis.selection import Selection
-from ncclscope.analysis.waiting.origins import Waiting, WaitingAccount
+from ncclscope.analysis.waiting.origins import Origin, RankWaiting, Waiting, WaitingAccount
 from ncclscope.model.schema import NOT_SAMPLED
 
 # Chosen on sampled jobs of the laboratory (tests/support/laboratory): healthy ones have no rank
@@ -54,16 +54,18 @@ def sampled_delays(waiting: Waiting, account: WaitingAccount) -> tuple[SampledDe
         return ()
     times_ns = np.asarray(operations["duration_ns"])[sample.rows].astype(np.float64)
     stands_for = float((times_ns * sample.weight).sum() / max(times_ns.sum(), 1.0))
-    late = []
+    found: list[tuple[RankWaiting, Origin]] = []
     for row in account.ranks:
         own = [origin for origin in account.origins if origin.rank == row.rank]
         if not own or row.origin_ns < _LEAST_PART * total_ns:
             continue
         main = max(own, key=lambda origin: origin.waiting_ns)
-        if main.times < _LEAST_TIMES:
-            continue
-        place = int(np.searchsorted(waiting.kernels.ranks, row.rank))
-        most_ns = int(waiting.charges.by_ranks[place].max(initial=0))
+        if main.times >= _LEAST_TIMES:
+            found.append((row, main))
+    waits = waiting.waits_because_of([row.rank for row, _ in found]) if found else {}
+    late = []
+    for row, main in found:
+        most_ns = int(waits[row.rank].max(initial=0))
         share = min(most_ns * stands_for / waiting.run.span_ns, 1.0)
         late.append(
             SampledDelays(

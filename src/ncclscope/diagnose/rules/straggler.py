@@ -155,8 +155,7 @@ def _waiting_evidence(context: RuleContext, delays: Delays) -> Evidence:
     text = f"others waited {duration(delays.waiting_ns)} because of it"
     victims: list[tuple[int, int]] = []
     if waiting is not None:
-        place = int(np.searchsorted(waiting.kernels.ranks, delays.rank))
-        row = waiting.charges.by_ranks[place]
+        row = context.waits_because_of(waiting, delays.rank)
         order = np.argsort(-row)[:_MOST_NAMED]
         victims = [(int(waiting.kernels.ranks[at]), int(row[at])) for at in order if row[at]]
     if victims:

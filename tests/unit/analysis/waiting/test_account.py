@@ -208,10 +208,20 @@ def test_a_job_of_one_rank_has_no_account() -> None:
 
 def test_charges_in_threads_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     run = late(2, 3 * MS).run()
-    one = waiting(run).charges
+    one, victims = waiting(run).charges, waiting(run).waits_because_of([0, 2])
     monkeypatch.setattr(delays, "_WORTH_THREADS", 0)
     several = waiting(run).charges
     assert one.by_event.any()
-    assert one.by_ranks.any()
+    for rank, waits in waiting(run).waits_because_of([0, 2]).items():
+        assert np.array_equal(waits, victims[rank])
     for field in fields(Charges):
         assert np.array_equal(getattr(one, field.name), getattr(several, field.name)), field.name
+
+
+def test_waits_because_of_a_rank_are_what_its_edges_are_charged_with() -> None:
+    made = waiting(late(2, 3 * MS).run())
+    own = made.charges.by_event.reshape(-1, 3)[:, :2].sum(axis=1)
+    by_rank = np.bincount(made.kernels.rank, own, minlength=len(made.kernels.ranks))
+    waits = made.waits_because_of(made.kernels.ranks.tolist())
+    assert [int(waits[rank].sum()) for rank in made.kernels.ranks.tolist()] == by_rank.tolist()
+    assert waits[2].sum() > 0 == waits[2][2]
