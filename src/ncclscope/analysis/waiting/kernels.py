@@ -157,32 +157,39 @@ def timed_rows(run: Run) -> Ints:
 def _columns(run: Run, rows: Ints) -> _Columns:
     """These operations by rank and call; kernels lie together."""
     start, end = run.column("start_ns", rows), run.column("end_ns", rows)
+    # In place where few are missing: each of these is as long as the run.
     launched = run.column("launch_end_ns", rows)
-    launched = np.where(launched == NONE, run.column("launch_ns", rows), launched)
+    missing = np.flatnonzero(launched == NONE)
+    launched[missing] = run.column("launch_ns", rows[missing])
     call = run.column("call_ns", rows)
     # Replays of graphs are not called: they begin when something launched the graph.
-    call = np.where(call == NONE, np.where(launched == NONE, start, launched), call)
-    call = np.minimum(call, start)
-    launched = np.clip(np.where(launched == NONE, call, launched), call, start)
+    missing = np.flatnonzero(call == NONE)
+    began = launched[missing]
+    call[missing] = np.where(began == NONE, start[missing], began)
+    np.minimum(call, start, out=call)
+    missing = np.flatnonzero(launched == NONE)
+    launched[missing] = call[missing]
+    np.clip(launched, call, start, out=launched)
     rank = run.column("global_rank", rows)
     communicator, group = run.column("communicator", rows), run.column("group_call", rows)
     form = run.column("form", rows)
-    group = np.where(_is_pair(form), group, NONE)
+    group[~_is_pair(form)] = NONE
     # Calls of a group follow each other; its kernels come in the order of their first call.
     first_call = _first_call(rank, communicator, group, call)
     if not _are_in_order(rank, first_call, call):
         order = np.lexsort((call, first_call, rank))
         rows, group, call, launched = rows[order], group[order], call[order], launched[order]
-        start, end = start[order], end[order]
+        start, end, rank = start[order], end[order], rank[order]
+        communicator, form = communicator[order], form[order]
 
     def column(name: str) -> Ints:
         return run.column(name, rows)
 
     return _Columns(
         row=rows,
-        rank=column("global_rank"),
-        communicator=column("communicator"),
-        form=column("form"),
+        rank=rank,
+        communicator=communicator,
+        form=form,
         function=column("function"),
         size_bytes=column("size_bytes"),
         stream=column("stream"),
@@ -201,7 +208,7 @@ def _are_in_order(*keys: Ints) -> bool:
     tied = np.ones(max(len(keys[0]) - 1, 0), bool)
     for key in keys:
         step = np.diff(key)
-        if (step[tied] < 0).any():
+        if ((step < 0) & tied).any():
             return False
         tied &= step == 0
     return True
