@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import ncclscope
+from ncclscope.analysis import time_selection
 from ncclscope.api import Capture
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.model.schema import TABLES
@@ -99,6 +100,21 @@ def test_answers_have_objects_and_frames(capture: Capture) -> None:
         capture.whatif(without_rank=9)
     with pytest.raises(UsageError, match="one side has no run"):
         ncclscope.compare(capture, [])
+
+
+def test_of_a_run_that_is_too_long_the_middle_is_replayed(
+    capture: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = capture.whatif(without_rank=2)
+    assert whole["limits"] == []
+    operations = int(capture.report()["total"]["operations"])
+    monkeypatch.setattr(time_selection, "MOST_REPLAYED", operations // 2)
+    part = capture.whatif(without_rank=2)
+    (limit,) = part["limits"]
+    assert limit.startswith(f"{operations:,} operations: the replay is of ")
+    assert repr(part).startswith(f"! {limit}; --since and --until choose a part")
+    assert 0.3 < part["run_now_ns"] / whole["run_now_ns"] < 0.7
+    assert part.gained_share == pytest.approx(whole.gained_share, rel=0.2)
 
 
 def test_windows_are_seconds_or_datetimes(capture: Capture) -> None:
