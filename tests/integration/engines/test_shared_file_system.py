@@ -53,16 +53,17 @@ def cluster(**environment: str) -> Iterator[str]:
     import dask
     import distributed
 
-    spawned = {
-        f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in environment.items()
-    }
+    # Not by Dask's settings: these stay in the environment of the tests.
     with (
-        dask.config.set(PATIENT | spawned),
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as local,
+        dask.config.set(PATIENT),
+        pytest.MonkeyPatch.context() as patch,
     ):
-        yield local.scheduler_address
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as local:
+            yield local.scheduler_address
 
 
 def manifest(capture: Path, on: str | None) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 // Preloaded: a shared file system on a bad day. Below `LATE_FILES_IN` a file that another process
-// wrote in the last `LATE_FILES_MS` milliseconds is not there, and each opening takes
+// made in the last `LATE_FILES_MS` milliseconds is not there, and each opening takes
 // `SLOW_OPEN_MS`. `LATE_FILES_LOG` gets a byte for each file that was hidden, and for each slow
 // one.
 #define _GNU_SOURCE
@@ -46,15 +46,19 @@ static int is_own(const char *path, int add) {
 }
 
 static int is_late(const char *path) {
-    struct stat state;
+    struct statx state;
     struct timespec now;
     const char *ms = getenv("LATE_FILES_MS");
     if (!ms || !is_below(path) || is_own(path, 0)) return 0;
-    if (syscall(SYS_newfstatat, AT_FDCWD, path, &state, AT_SYMLINK_NOFOLLOW) != 0) return 0;
-    if (!S_ISREG(state.st_mode)) return 0;
+    unsigned wanted = STATX_TYPE | STATX_BTIME | STATX_CTIME;
+    if (syscall(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, wanted, &state) != 0) return 0;
+    if (!S_ISREG(state.stx_mode)) return 0;
+    // When it was made: what others write later does not hide it again.
+    struct statx_timestamp *made =
+        state.stx_mask & STATX_BTIME ? &state.stx_btime : &state.stx_ctime;
     clock_gettime(CLOCK_REALTIME, &now);
-    double age_ms = (double)(now.tv_sec - state.st_ctim.tv_sec) * 1e3 +
-                    (double)(now.tv_nsec - state.st_ctim.tv_nsec) / 1e6;
+    double age_ms = (double)(now.tv_sec - made->tv_sec) * 1e3 +
+                    ((double)now.tv_nsec - (double)made->tv_nsec) / 1e6;
     if (age_ms > atoi(ms)) return 0;
     note('l');
     return 1;
