@@ -92,16 +92,13 @@ def test_the_demo_installs_what_it_needs_and_tests_add_to_that(tmp_path: Path) -
         return re.findall(r"pip install -q (-e .*?|--group .*?)(?: \|\| .*)?\n", shown)
 
     assert installed("demo") == ["-e ."]
-    assert (
-        installed("test")
-        == installed("lint")
-        == ["-e .", "--group test --group lint", "--group torch", "--group helm"]
-    )
+    groups = ["--group test --group lint --group docs", "--group torch", "--group helm"]
+    assert installed("test") == installed("lint") == ["-e .", *groups]
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     for stamp in ("bin/python", "package"):
         (tmp_path / "venv" / stamp).touch()
     assert installed("demo") == []
-    assert installed("test") == ["--group test --group lint", "--group torch", "--group helm"]
+    assert installed("test") == groups
     (tmp_path / "venv" / "installed").touch()
     assert installed("demo") == installed("test") == []
 

@@ -28,10 +28,10 @@ def ranks_apart(waiting: Waiting, ranks: tuple[int, ...], excess_ns: Floats) -> 
     others = float(excess_ns[~own].max(initial=0.0))
     if len(ranks) > _MANY and np.quantile(excess_ns[own], 0.25) >= _GAP_OF_MOST * others:
         return ranks
-    gap = _GAP_OF_MANY if len(ranks) > _MANY else _GAP
     excess = dict(zip(waiting.kernels.ranks.tolist(), excess_ns.tolist(), strict=True))
     kept = set(ranks)
     for rank in sorted(ranks, key=lambda rank: excess[rank]):
+        gap = _GAP_OF_MANY if len(kept) > _MANY else _GAP
         if excess[rank] >= gap * others:
             break
         kept.remove(rank)

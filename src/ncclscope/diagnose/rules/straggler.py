@@ -51,6 +51,8 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
     late = {delays.rank: delays for delays in causes.ranks}
     share_of = _shares(causes, context.what_if is not None and context.what_if.has_gaps)
     hosts = _late_hosts(context, set(late))
+    if len(hosts) > 1 and _are_of_one_speed(context, list(causes.ranks)):
+        hosts = {}  # older GPUs are one cause, however many hosts have them
     findings, named = [], set()
     for node, ranks in hosts.items():
         named |= set(ranks)
@@ -376,10 +378,12 @@ def _nobody_in_particular(context: RuleContext, account: WaitingAccount) -> list
 def _largest_part(context: RuleContext, account: WaitingAccount) -> str:
     """What most of the waiting comes from."""
     first: Origin | None = account.origins[0] if account.origins else None
-    of_ranks = sum(_by_rank(account).values())
+    by_rank = _by_rank(account)
+    rank = max(by_rank, key=lambda rank: by_rank[rank], default=0)
+    of_first = percent(by_rank.get(rank, 0) / max(account.total_ns - account.start_up_ns, 1))
     parts = {
         "most is the structure of the job (stages that wait for each other)": account.structure_ns,
-        "most is noise of single ranks and steps": of_ranks,
+        f"most began on single ranks, {of_first} on rank {rank}": sum(by_rank.values()),
         "most is below the error of the clocks": account.below_clock_error_ns,
     }
     transfers = sum(o.waiting_ns for o in account.origins if o.rank is None)

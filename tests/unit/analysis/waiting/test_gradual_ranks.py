@@ -33,6 +33,11 @@ def test_what_is_next_to_the_others_is_left_out() -> None:
     assert ranks_apart(waiting(6, 6), (0, 1, 2), excess) == (0, 1)
 
 
+def test_ranks_that_are_left_out_do_not_make_the_others_many() -> None:
+    excess = np.array([1309.0, 643.0, 284.0, 261.0, 252.0, 249.0, 240.0, 235.0])
+    assert ranks_apart(waiting(8, 8), (0, 1, 4, 5, 6), excess) == (0, 1)
+
+
 def test_all_ranks_of_a_host_are_no_chance() -> None:
     excess = np.array([20.0, 21.0, 22.0, 31.0, 32.0, 33.0])
     assert ranks_apart(waiting(6, 3), (3, 4, 5), excess) == (3, 4, 5)
