@@ -83,6 +83,7 @@ WAITING = {
     "integration/live/test_serve.py": "servers beside a job",
     "integration/overhead/test_overhead.py::test_commands": "commands with a time limit",
     "integration/overhead/test_overhead.py::test_who_ends": "commands that are ended",
+    "integration/model/test_sampled_times.py": "times launches while it runs",
     "integration/recorder/test_disk.py": "a recorder that must keep up",
     "integration/recorder/test_harmed_files.py": "a recorder that must keep up",
     "integration/recorder/test_kernel_requests.py::test_ctl_takes": "asks a running job",
