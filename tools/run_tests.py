@@ -4,9 +4,10 @@ Tests in real time watch jobs that run: a machine that is busy with other tests 
 servers slow, and is then rightly reported. Those that measure run one after the other, at the usual
 priority. Those that wait for what a job does run two at a time, and give way to them. All others
 take only what these leave idle. Even so something else may hold the machine up, so a test in real
-time may try three times; pytest reports each. Of the others, a few that failed try once more on the
-idle machine: one that passes then watches time, and is named so that it gets its mark. The last
-lines name every test that failed.
+time may try three times; pytest reports each. These tries share the job that a fixture of the file
+ran, and the busy machine. So a few tests of any lane that failed try once more, alone, with jobs of
+their own: what passes only then is named. One of the others that does so watches time, and needs
+its mark. The last lines name every test that failed.
 """
 
 import json
@@ -53,7 +54,7 @@ WAITING_LANE = command_of(
     "waiting", "-n", "2", *BY_FILE, *AGAIN, "-m", "waiting", *files_of(WAITING)
 )
 OTHERS_LANE = command_of("others", "-n", "3", *BY_FILE, "-m", "not measuring and not waiting")
-FAILED_OTHERS_LANE = command_of("others", "-p", "no:xdist", "--last-failed")
+LANES = ("measuring", "waiting", "others")
 
 
 def give_way() -> None:
@@ -72,20 +73,21 @@ def failed_tests(lane: str) -> list[str]:
     return sorted(json.loads(path.read_text())) if path.exists() else []
 
 
-def try_others_again(code: int) -> int:
-    """Runs the others that failed again, on an idle machine, and names those that pass now."""
-    failed = failed_tests("others")
-    if not 0 < len(failed) <= MOST_TRIED_AGAIN:
-        return code
-    code = subprocess.run(FAILED_OTHERS_LANE, check=False).returncode
-    for test in sorted({*failed} - {*failed_tests("others")}):
-        print(f"{test} failed beside other tests and passes alone: tests/support/marks.py needs it")
-    return code
+def try_again() -> None:
+    """Runs what failed again, on an idle machine, and names what passes now."""
+    for lane in LANES:
+        failed = failed_tests(lane)
+        if not failed:
+            continue
+        subprocess.run(command_of(lane, "-p", "no:xdist", "--last-failed", *failed), check=False)
+        for test in sorted({*failed} - {*failed_tests(lane)}):
+            needs = ": tests/support/marks.py needs it" if lane == "others" else ""
+            print(f"{test} failed beside other tests and passes alone{needs}")
 
 
 def main() -> int:
     """0 if all tests of all lanes pass."""
-    for lane in ("measuring", "waiting", "others"):
+    for lane in LANES:
         shutil.rmtree(cache_of(lane), ignore_errors=True)
     with ExitStack() as stack:
 
@@ -103,8 +105,15 @@ def main() -> int:
             codes.append(process.wait())
             printed.seek(0)
             print(printed.read(), flush=True)
-    codes[-1] = try_others_again(codes[-1])
-    for lane in ("measuring", "waiting", "others"):
+    failed = [len(failed_tests(lane)) for lane in LANES]
+    if 0 < sum(failed) <= MOST_TRIED_AGAIN:
+        try_again()
+        # A lane that failed without a test that did could not run: its code stays.
+        codes = [
+            len(failed_tests(lane)) if before else code
+            for lane, before, code in zip(LANES, failed, codes, strict=True)
+        ]
+    for lane in LANES:
         for test in failed_tests(lane):
             print(f"failed: {test}", flush=True)
     return next((code for code in codes if code), 0)
