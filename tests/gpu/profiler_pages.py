@@ -24,9 +24,11 @@ TITLES = {
     "calls": "Two ranks of two hosts, 1 KiB and 32 MiB",
     "near": "Two ranks of one host, 1 KiB and 32 MiB",
     "near-large": "Two ranks of one host, 1 GiB",
-    "near-four": "Four ranks of one host, 1 KiB",
+    "near-four": "Four ranks of one host, 1 KiB and 32 MiB",
+    "two-by-two": "Four ranks of two hosts, 1 KiB and 32 MiB",
     "large": "Two ranks of two hosts, 1 GiB",
-    "four": "Four ranks of four hosts, 1 KiB",
+    "four": "Four ranks of four hosts, 1 KiB and 32 MiB",
+    "four-large": "Four ranks of four hosts, 1 GiB",
     "kill": "Ranks that end by SIGKILL",
 }
 MODELS = ("densenet121", "gpt")

@@ -12,10 +12,13 @@ and figures of it on any machine. Needs numpy and PyTorch; no duckdb, no network
   near       the same cases on one host, with the library that --nccl names: it must allow two ranks
              on a GPU (2.30.7)
   near-large the same functions on one host, 1 GiB
-  near-four  the same functions on one host, four ranks, 1 KiB: with 32 MiB four ranks that share a
-             GPU wait for each other's place on it for ever, without any plugin too
+  near-four  the same functions on one host, four ranks. With 32 MiB four ranks that share a GPU wait
+             for each other's place on it for ever, without any plugin too, unless each takes few
+             of its cores: NCCL_MAX_CTAS is 4
+  two-by-two the same with two hosts of two ranks
   large      AllReduce and AllGather of 1 GiB between hosts
   four       four ranks of four hosts
+  four-large the same, AllReduce and AllGather of 1 GiB
   kill       ranks that end by SIGKILL; last and without MPS, which a killed client may break
 """
 
@@ -34,7 +37,7 @@ from pathlib import Path
 from ncclscope.bench.libraries import find_libraries
 from ncclscope.bench.plan import Plan
 from ncclscope.bench.profilers import comparison_files
-from ncclscope.bench.profilers.profiler_table import Profiler
+from ncclscope.bench.profilers.profiler_table import NONE, Profiler
 from ncclscope.bench.profilers.selection import AGAIN, ProfilerSelection, select_profilers
 from ncclscope.bench.profilers.trials import (
     COST,
@@ -58,8 +61,8 @@ OWN_IN_TRAINING = ("empty", "ncclscope-profile", "ncclscope-trace")
 TORCH = ("flight-recorder", "torch-profiler")
 # Seconds that a piece may take, and their order. What is left goes to more rounds of `calls`.
 PIECES = {
-    "calls": 190, "near": 150, "near-large": 100, "near-four": 80, "ddp": 80, "fsdp": 70,
-    "large": 45, "four": 45, "kill": 40,
+    "calls": 190, "near": 150, "near-large": 100, "near-four": 90, "two-by-two": 110, "ddp": 80,
+    "fsdp": 70, "large": 45, "four": 90, "four-large": 120, "kill": 40,
 }  # fmt: skip
 TIMEOUT_S = 25.0  # the longest that a rank may keep the others waiting
 Deadline = Callable[[], bool]  # whether time is over
@@ -145,6 +148,12 @@ class BenchPiece:
     def run(self, kinds: tuple[str, ...], rounds: int, over: Deadline) -> None:
         """Runs trials until all are done or time is over; rounds are numbered on."""
         profilers, seed = self._selection.profilers, self._rounds + 2
+        without_any = next((own for own in profilers if own.name == NONE), None)
+        if without_any and not self._rounds:
+            failure = run_trial(without_any, kinds[0], 0, self._settings).failure
+            if failure:
+                print(f"{self._path.name}: not without any profiler: {failure}", file=sys.stderr)
+                return
         for kind, number, profiler in order_of_trials(profilers, rounds, kinds, seed):
             if sum(bool(own.failure) for own in self._trials if own.profiler == profiler.name) > 1:
                 continue  # it failed twice already, and may take its whole time limit again
@@ -174,17 +183,24 @@ class BenchPiece:
         self._path.write_text(json.dumps(comparison_files.as_json(run, tables=False)))
 
 
-def launch_options(ranks: int, simulate: bool, nccl: Path | None = None) -> LaunchOptions:
-    """All ranks on one GPU, each posing as a host; with a library that allows it, as one host."""
+def launch_options(
+    ranks: int, simulate: bool, nccl: Path | None = None, ranks_a_host: int = 1
+) -> LaunchOptions:
+    """All ranks on one GPU, posing as hosts; several as one host need a library that allows it."""
     library = str(nccl) if nccl and not simulate else None
     libraries = find_libraries(library, None, simulate, os.environ)
     environment = {**os.environ, "NCCLSCOPE_SIM_DEVICES": str(ranks)}
+    prefix: tuple[str, ...] = ()
     if nccl:
-        environment |= {"NCCL_HOSTID": "host", "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+        environment |= {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+        environment |= {"NCCL_MAX_CTAS": "4"} if ranks > 2 else {}
+        host = f'NCCL_HOSTID=host$((RANK / {ranks_a_host})) exec "$@"'
+        prefix = ("sh", "-c", host, "sh")
     devices = {rank: rank if simulate else 0 for rank in range(ranks)}
     return LaunchOptions(
-        libraries, placement_on_this_host(ranks), devices, not simulate, TIMEOUT_S, environment
-    )
+        libraries, placement_on_this_host(ranks), devices, not simulate, TIMEOUT_S, environment,
+        prefix,
+    )  # fmt: skip
 
 
 def plan_of(
@@ -273,18 +289,18 @@ def main() -> int:
             if "calls" in wanted:
                 calls.run((COST, TIMES), 2, limit("calls"))
             if "near" in wanted and arguments.nccl:
-                near = launch_options(2, arguments.simulate, arguments.nccl)
+                near = launch_options(2, arguments.simulate, arguments.nccl, 2)
                 bench("near", whole, near, selection).run((COST, TIMES), 3, limit("near"))
             if "near-large" in wanted and arguments.nccl:
-                near = launch_options(2, arguments.simulate, arguments.nccl)
+                near = launch_options(2, arguments.simulate, arguments.nccl, 2)
                 plan = replace(plan_of(OPERATIONS, (1 << 30,), 1.5, arguments.calls), warm_up=1)
                 chosen = without(selection, AGAIN)
                 bench("near-large", plan, near, chosen).run((TIMES,), 1, limit("near-large"))
-            if "near-four" in wanted and arguments.nccl:
-                near = launch_options(4, arguments.simulate, arguments.nccl)
-                chosen = without(selection, AGAIN)
-                plan = plan_of(OPERATIONS, SIZES[:1], 0.5, arguments.calls)
-                bench("near-four", plan, near, chosen).run((TIMES,), 1, limit("near-four"))
+            for name, ranks_a_host in (("near-four", 4), ("two-by-two", 2)):
+                if name in wanted and arguments.nccl:
+                    near = launch_options(4, arguments.simulate, arguments.nccl, ranks_a_host)
+                    chosen = without(selection, AGAIN)
+                    bench(name, whole, near, chosen).run((TIMES,), 1, limit(name))
             train_models(arguments, plugins, wanted, limit)
             if "large" in wanted:
                 plan = plan_of(("allreduce", "allgather"), (1 << 30,), 1.5, arguments.calls)
@@ -293,8 +309,15 @@ def main() -> int:
                     (COST,), 1, limit("large")
                 )
             if "four" in wanted:
-                plan = plan_of(OPERATIONS, SIZES[:1], 0.5, arguments.calls)
-                bench("four", plan, four, without(selection, AGAIN)).run((COST,), 1, limit("four"))
+                bench("four", whole, four, without(selection, AGAIN)).run(
+                    (TIMES,), 1, limit("four")
+                )
+            if "four-large" in wanted:
+                plan = plan_of(("allreduce", "allgather"), (1 << 30,), 2.5, arguments.calls)
+                chosen = without(selection, AGAIN)
+                bench("four-large", replace(plan, warm_up=1), four, chosen).run(
+                    (TIMES,), 1, limit("four-large")
+                )
             reserved_s = PIECES["kill"] * scale if "kill" in wanted else 0
             spent_s = time.monotonic() - BEGAN
             left = deadline_in(arguments.minutes * 60 - reserved_s - spent_s)

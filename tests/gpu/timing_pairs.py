@@ -3,6 +3,8 @@
 Processes differ by several percent, which is more than there is to measure. So NCCL's event mask is
 switched between blocks of one communicator (masking_plugin.c): off, NCCL calls no plugin. The
 ratio is taken within each pair, its interval by resampling processes and their pairs.
+
+NCCLSCOPE_OTHER=PATH.so[,NAME=VALUE…] measures another profiler in turn with profile and trace mode.
 """
 
 import json
@@ -41,6 +43,11 @@ BLOCKS = int(os.environ.get("NCCLSCOPE_PAIRS", "20"))
 # Another build of the plugin, to be measured in turn with this one.
 BEFORE = os.environ.get("NCCLSCOPE_BEFORE", "")
 ANOTHER_BUILD = "profile, before"
+# Another profiler's plugin with the v5 table, and what switches it on; see NCCLSCOPE_OTHER below.
+OTHER = os.environ.get("NCCLSCOPE_OTHER", "")
+OTHER_PROFILER = "another profiler"
+TRACE = "trace"
+_TRACE_VARIABLES = {"NCCLSCOPE_MODE": "trace", "NCCLSCOPE_GPU_TIMING": "auto"}
 Pairs = list[list[float]]  # of wall_on, wall_off, cpu_on, cpu_off
 HEADER = [
     "NCCL, ranks", "function", "bytes", "way", "recording", "processes", "pairs", "off, µs",
@@ -48,31 +55,39 @@ HEADER = [
 ]  # fmt: skip
 
 
-def build_plugin(scratch: Path) -> Path:
+def build_plugin(scratch: Path, *options: str) -> Path:
     """The plugin whose events can be switched off."""
-    plugin = scratch / "masking.so"
+    plugin = scratch / f"masking{len(options)}.so"
     include = HERE.parents[1] / "native" / "include"
-    command = ["gcc", "-O2", "-I", include, "-shared", "-fPIC", "-o", plugin]
+    command = ["gcc", "-O2", *options, "-I", include, "-shared", "-fPIC", "-o", plugin]
     subprocess.run([*command, HERE / "masking_plugin.c", "-ldl"], check=True)
     return plugin
+
+
+def variables_of(variant: str, scratch: str) -> dict[str, str]:
+    """What switches a variant on; the masking plugin hands everything on to SWITCH_TO."""
+    own = {"NCCLSCOPE_DIR": f"{scratch}/capture", "SWITCH_TO": str(plugin_path())}
+    if variant == OTHER_PROFILER:
+        path, *settings = OTHER.replace("{output}", scratch).split(",")
+        return {"SWITCH_TO": path} | dict(setting.split("=", 1) for setting in settings)
+    if variant == ANOTHER_BUILD:
+        return own | dict(VARIANTS["profile"] or {}) | {"SWITCH_TO": BEFORE}
+    return own | (_TRACE_VARIABLES if variant == TRACE else dict(VARIANTS[variant] or {}))
 
 
 def measure_process(program: Path, plugin: Path, placing: Placing, variant: str) -> dict[str, Any]:
     """One pair of ranks: by measure its pairs of blocks, of the slower rank and of all CPU time."""
     with tempfile.TemporaryDirectory() as scratch:
         capture = Path(scratch) / "capture"
-        variables = dict(VARIANTS["profile" if variant == ANOTHER_BUILD else variant] or {}) | {
-            "NCCLSCOPE_DIR": str(capture),
-            "NCCL_PROFILER_PLUGIN": str(plugin),
-            "SWITCH_TO": BEFORE if variant == ANOTHER_BUILD else str(plugin_path()),
-        }
+        variables = variables_of(variant, scratch) | {"NCCL_PROFILER_PLUGIN": str(plugin)}
         commands = []
         for rank in range(RANKS):
             words = [str(program), str(placing.library), str(placing.cudart), str(rank), str(RANKS)]
             words += [f"{scratch}/id", str(placing.hosts), str(BLOCKS), str(plugin)]
             commands.append((pinned(rank, words), rank_environment(rank, placing.hosts, variables)))
         printed = outputs_of(commands, 300)
-        calls = [process.calls_counted() for process in open_capture(capture).processes]
+        processes = open_capture(capture).processes if capture.exists() else ()
+        calls = [process.calls_counted() for process in processes]
     by_rank = [_blocks(out) for out in printed]
     pairs: dict[str, Pairs] = {}
     for key, states in by_rank[0].items():
@@ -114,9 +129,13 @@ def pairs(placing: Placing, results: Path, minutes: float) -> tuple[list[list[ob
     """Measures until the time is over; rows of the table, and whether no bar is broken."""
     with tempfile.TemporaryDirectory() as scratch:
         program, plugin = build_rank(Path(scratch)), build_plugin(Path(scratch))
+        plugin_of = dict.fromkeys(BARRED, plugin) | ({ANOTHER_BUILD: plugin} if BEFORE else {})
+        if OTHER:
+            for_other = build_plugin(Path(scratch), "-DV5_ALONE")
+            plugin_of = {"profile": plugin, TRACE: plugin, OTHER_PROFILER: for_other}
         for _ in rounds(minutes):
-            for variant in (*BARRED, ANOTHER_BUILD) if BEFORE else BARRED:
-                line = measure_process(program, plugin, placing, variant)
+            for variant, own in plugin_of.items():
+                line = measure_process(program, own, placing, variant)
                 keep(results, {"piece": "pairs", "title": placing.title, **line})
     return pair_rows(placing.title, kept(results, "pairs", placing.title))
 
@@ -125,14 +144,14 @@ def pair_rows(title: str, lines: list[dict[str, Any]]) -> tuple[list[list[object
     """Rows of the table, and whether no bar is broken."""
     rows: list[list[object]] = []
     fine = True
-    for variant in (*BARRED, ANOTHER_BUILD):
+    for variant in (*BARRED, ANOTHER_BUILD, TRACE, OTHER_PROFILER):
         own = [line["pairs"] for line in lines if line["variant"] == variant]
         for key in own[0] if own else ():
             processes: list[Pairs] = [pairs[key] for pairs in own]
             function, size, way = key.split()
             wall, cpu = ratio(processes, 0, 1), ratio(processes, 2, 3)
             bars = [verdict(wall, most_wall((function, int(size), way))), verdict(cpu, MOST_CPU)]
-            fine &= variant == ANOTHER_BUILD or not any("**" in bar for bar in bars)
+            fine &= variant not in BARRED or not any("**" in bar for bar in bars)
             median_us = [
                 f"{statistics.median(pair[k] for pairs in processes for pair in pairs) / 1e3:.2f}"
                 for k in (1, 0)
@@ -145,8 +164,8 @@ def pair_rows(title: str, lines: list[dict[str, Any]]) -> tuple[list[list[object
 
 # ---- training ----
 TRAINING_HEADER = [
-    "NCCL, ranks", "job", "recording", "processes", "pairs", "off, ms", "on, ms", "step [95 %]",
-    "≤ 1.01",
+    "NCCL, ranks", "job", "recording", "processes", "pairs", "off, ms", "on, ms",
+    "off again / off [95 %]", "step [95 %]", "≤ 1.01",
 ]  # fmt: skip
 _MOST_STEP = 1.01
 # By hosts: steps over sockets take three times as long.
@@ -177,7 +196,7 @@ def measure_training(job: str, plugin: Path, placing: Placing, variant: str) -> 
             commands.append((pinned(rank, command), env))
         printed = [json.loads(out.splitlines()[-1]) for out in outputs_of(commands, 300)]
     slower = ([max(block) for block in zip(*(out[s] for out in printed), strict=True)]
-              for s in ("on", "off"))  # fmt: skip
+              for s in ("on", "off", "off again"))  # fmt: skip
     return [list(pair) for pair in zip(*slower, strict=True)]
 
 
@@ -201,6 +220,6 @@ def training(placing: Placing, results: Path, minutes: float) -> tuple[list[list
             f"{statistics.median(pair[k] for own in processes for pair in own):.2f}" for k in (1, 0)
         ]
         count = sum(map(len, processes))
-        rows.append([placing.title, job, variant, len(processes), count, *median_ms, step])
-        rows[-1].append(verdict(step, _MOST_STEP))
+        rows.append([placing.title, job, variant, len(processes), count, *median_ms])
+        rows[-1] += [ratio(processes, 2, 1), step, verdict(step, _MOST_STEP)]
     return rows, fine

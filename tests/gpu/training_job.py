@@ -1,9 +1,10 @@
-"""One rank of a small training job in pairs of blocks of steps: `training_job.py ddp|fsdp PLUGIN`.
+"""One rank of a small training job in blocks of steps: `training_job.py ddp|fsdp PLUGIN`.
 
 ddp: DenseNet-like convolutions under DistributedDataParallel, with a metric reduced in a second
 group at every step. fsdp: a small GPT under FSDP2. PLUGIN is masking_plugin.c's. In one block of
-each pair NCCL's events are on and what ncclscope replaced in PyTorch is in place; in the other one
-neither is. PAIRS says how many. Prints the median step of each block, in ms.
+three NCCL's events are on and what ncclscope replaced in PyTorch is in place; in the other two
+neither is: these show what the method itself makes of no difference. PAIRS says how many times
+three. Prints the median step of each block, in ms.
 """
 
 import ctypes
@@ -22,7 +23,8 @@ from torch import nn
 from ncclscope.bench.training.models import Gpt
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-PAIRS, STEPS, WARM_UP = int(os.environ.get("PAIRS", "40")), 8, 20
+PAIRS, WARM_UP = int(os.environ.get("PAIRS", "40")), 20
+STEPS = int(os.environ.get("STEPS", "2"))
 LAYERS, LENGTH, BATCH = 4, 256, 4
 
 
@@ -104,10 +106,10 @@ def step_ms() -> float:
 for _ in range(WARM_UP):
     step_ms()
 recording = Recording(sys.argv[2])
-blocks_ms: dict[str, list[float]] = {"on": [], "off": []}
+blocks_ms: dict[str, list[float]] = {"on": [], "off": [], "off again": []}
 chance = random.Random(1)  # the same order on all ranks
 for _ in range(PAIRS):
-    for state in chance.sample(sorted(blocks_ms), 2):
+    for state in chance.sample(sorted(blocks_ms), 3):
         recording.switch(state == "on")
         step_ms()  # the first step after a switch belongs to neither
         blocks_ms[state].append(statistics.median(step_ms() for _ in range(STEPS)))

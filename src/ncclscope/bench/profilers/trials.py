@@ -208,7 +208,7 @@ def options_below(options: LaunchOptions, profiler: Profiler, output: Path) -> L
     return replace(
         options,
         environment=environment,
-        prefix=tuple(placed_in(word, output) for word in profiler.prefix),
+        prefix=(*options.prefix, *(placed_in(word, output) for word in profiler.prefix)),
         directory=output if profiler.in_output else options.directory,
     )
 
