@@ -116,6 +116,16 @@ static bool copy_into_capture(int in, u64 bytes, const char *name) {
     return deleted || write_copy(in, header, bytes, path);
 }
 
+// A recorder of this format made the file, or was killed before it wrote anything. Another release
+// may read the others, or they are no arenas.
+static bool may_be_given_up(int in) {
+    static const char nothing[sizeof((struct file_header *)0)->magic];
+    struct file_header header;
+    if (!read_at(in, (char *)&header, sizeof header, 0)) return false;
+    return memcmp(header.magic, nothing, sizeof nothing) == 0 ||
+           (memcmp(header.magic, FORMAT_MAGIC, 8) == 0 && header.major == FORMAT_MAJOR);
+}
+
 static void salvage_arena(int dir, const char *name) {
     int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat info;
@@ -125,7 +135,8 @@ static void salvage_arena(int dir, const char *name) {
     // Without a link, somebody else has brought it in meanwhile.
     if (ours && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &info) == 0 && info.st_nlink > 0) {
         bool too_old = time(NULL) - info.st_mtime > OLDEST_SECONDS;
-        if (copy_into_capture(fd, (u64)info.st_size, name) || too_old) unlinkat(dir, name, 0);
+        if (copy_into_capture(fd, (u64)info.st_size, name) || (too_old && may_be_given_up(fd)))
+            unlinkat(dir, name, 0);
     }
     close(fd);
 }

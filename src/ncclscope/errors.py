@@ -25,6 +25,10 @@ class FormatError(NcclscopeError):
     """A file that is no capture file, is too damaged to read, or is newer than this release."""
 
 
+class NewerFormatError(FormatError):
+    """A file whose format is newer than this release."""
+
+
 class IncompleteError(NcclscopeError):
     """The capture is incomplete, and the user asked for an exit code that says so."""
 

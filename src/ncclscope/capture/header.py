@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ncclscope import launchers
 from ncclscope.capture import layout
-from ncclscope.errors import FormatError
+from ncclscope.errors import FormatError, NewerFormatError
 
 # Files are read up to here for their headers; an arena's has MAX_HEADER_BYTES, others need less.
 LARGEST_HEADER_BYTES = 1 << 16
@@ -93,7 +93,7 @@ def parse_header(data: bytes | memoryview, path: Path) -> Header:
             f"cannot read {path}: it is not a capture file", "Give a directory that ncclscope wrote"
         )
     if values["major"] > layout.MAJOR:
-        raise FormatError(
+        raise NewerFormatError(
             f"cannot read {path}: its format {values['major']}.{values['minor']} is newer than "
             f"this release reads ({layout.MAJOR}.{layout.MINOR})",
             f"Install a newer ncclscope (the writer was {_writer(data, values)})",

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ncclscope.capture import layout
 from ncclscope.capture.header import LARGEST_HEADER_BYTES, Header, parse_header
-from ncclscope.errors import FormatError
+from ncclscope.errors import FormatError, NewerFormatError
 from ncclscope.private_directory import make_private_directory
 
 SHM_DIR = Path("/dev/shm")
@@ -28,6 +28,7 @@ _PATIENCE_S = 60.0  # for one user's arenas, as root
 _LOCK_ATTEMPTS, _LOCK_PAUSE_S = 100, 0.01
 _LARGEST_FRONT = _LARGEST_CHUNK = 64 << 20
 _MOST_CHUNKS = 4096  # MAX_CHUNKS of native/src/arena.h
+_DELETE = "Delete it, if you do not need it"
 _IN_USE = (bytes([layout.KINDS["Block"]]), bytes([layout.KINDS["Tallies"]]))
 
 
@@ -122,28 +123,65 @@ def _check_sizes(header: Header, path: Path) -> None:
         or not 0 < chunk_bytes <= _LARGEST_CHUNK
         or header.chunk_count > _MOST_CHUNKS
     ):
-        raise FormatError(f"cannot read {path}: no recorder makes such sizes", "Delete the file")
+        raise FormatError(f"cannot read {path}: no recorder makes such sizes", _DELETE)
+
+
+def _arena_header(fd: int, path: Path) -> tuple[Header, Path]:
+    """The header of an arena, and the capture that it belongs to; FormatError for what this release
+    cannot bring in.
+    """
+    data = os.pread(fd, LARGEST_HEADER_BYTES, 0)
+    header = parse_header(data, path) if data.startswith(layout.MAGIC) else None
+    if not header or header.file_kind != layout.FILE_ARENA:
+        raise FormatError(f"cannot read {path}: it is no arena of a process", _DELETE)
+    if header.major < layout.MAJOR:
+        message = f"cannot read {path}: its format {header.major}.{header.minor} is older than this"
+        raise FormatError(f"{message} release reads", "Use the release that recorded it")
+    _check_sizes(header, path)
+    home = Path(header.identity.get("capture", ""))
+    folder = header.identity.get("folder")
+    if not home.is_absolute() or not folder:
+        raise FormatError(f"cannot read {path}: it names no capture", _DELETE)
+    if folder != path.name:
+        raise FormatError(f"cannot read {path}: it was renamed", f"Name it {folder} again")
+    return header, home
+
+
+def _is_left_behind(fd: int) -> bool:
+    """Whether no process holds the lock of a file, nor has it just been created. The lock is taken;
+    it goes with the descriptor.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return os.fstat(fd).st_size > 0 and os.fstat(fd).st_nlink > 0
 
 
 def _dead_arenas(
-    directory: int, wanted: Callable[[Path], bool]
+    directory: int, wanted: Callable[[Path], bool], refused: list[str], name_all: bool
 ) -> Iterator[tuple[int, Header, Path]]:
     """Arenas of dead processes whose captures are wanted, locked while the caller uses them; with
-    the capture.
+    the capture. `refused` gets arenas of newer releases, whose capture is not known, and with
+    `name_all` whatever else is there and cannot be read.
     """
     for name in sorted(os.listdir(directory)):
         fd = _open_arena(directory, name)
         if fd is None:
+            if name_all:
+                refused.append(f"{arena_dir() / name} is no regular file of this user")
             continue
         try:
-            header = parse_header(os.pread(fd, LARGEST_HEADER_BYTES, 0), arena_dir() / name)
-            _check_sizes(header, arena_dir() / name)
-            home = Path(header.identity.get("capture", ""))
-            if home.is_absolute() and header.identity.get("folder") == name and wanted(home):
+            header, home = _arena_header(fd, arena_dir() / name)
+            if wanted(home):
                 _lock(fd, header)
                 yield fd, header, home / name
-        except (BlockingIOError, FormatError):
-            continue  # alive, still being created, or none
+        except BlockingIOError:
+            continue  # alive
+        except FormatError as error:
+            is_newer = isinstance(error, NewerFormatError)
+            if (is_newer or name_all) and _is_left_behind(fd):
+                refused.append(f"{error}, or delete it" if is_newer else str(error))
         finally:
             os.close(fd)
 
@@ -223,9 +261,11 @@ def _was_deleted(home: Path, header: Header) -> bool:
     return False
 
 
-def _bring_in(wanted: Callable[[Path], bool], refused: list[str] | None = None) -> list[Path]:
+def _bring_in(
+    wanted: Callable[[Path], bool], refused: list[str] | None = None, name_all: bool = False
+) -> list[Path]:
     """Copies dead arenas to those captures that are wanted, and returns the folders. `refused` gets
-    what was left alone because it is another user's.
+    what was left alone because it is another user's or cannot be read.
     """
     saved: list[Path] = []
     refused = [] if refused is None else refused
@@ -237,7 +277,7 @@ def _bring_in(wanted: Callable[[Path], bool], refused: list[str] | None = None) 
     except OSError:
         return saved
     try:
-        for fd, header, target in _dead_arenas(directory, wanted):
+        for fd, header, target in _dead_arenas(directory, wanted, refused, name_all):
             try:
                 if not _was_deleted(target.parent, header):  # the arena goes with its capture
                     _copy_used(fd, header, target)
@@ -255,11 +295,14 @@ def _bring_in(wanted: Callable[[Path], bool], refused: list[str] | None = None) 
 
 def salvage(capture: Path | None = None, refused: list[str] | None = None) -> list[Path]:
     """Brings in the arenas of dead processes (of one capture, or of all) and returns the folders
-    they went to. `refused` gets what was left alone because it is another user's.
+    they went to. `refused` gets what was left alone: what is another user's, arenas of newer
+    releases, and, where all captures are asked for, everything that cannot be read.
     """
     # realpath and not Path.resolve: that raises where links go round in a circle.
     return _bring_in(
-        lambda home: capture is None or os.path.realpath(home) == os.path.realpath(capture), refused
+        lambda home: capture is None or os.path.realpath(home) == os.path.realpath(capture),
+        refused,
+        name_all=capture is None,
     )
 
 

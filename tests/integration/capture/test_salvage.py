@@ -16,7 +16,8 @@ from ncclscope.capture import header
 from ncclscope.capture import salvage as salvage_module
 from ncclscope.capture.reader import open_capture
 from ncclscope.capture.salvage import arena_dir, salvage, salvage_for_all
-from tests.support.player import ncclscope, player, recording
+from tests.support.player import folder_of, ncclscope, player, recording, start_player
+from tests.support.waiting import eventually, wait_for_heartbeats
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="plays several users: needs root")
 USER, OTHER = 12345, 12346
@@ -191,3 +192,95 @@ def test_a_lock_that_is_held_for_a_moment_is_waited_for(tmp_path: Path) -> None:
         release.start()
         assert salvage(tmp_path / "c") == [tmp_path / "c" / arena.name]
         release.join()
+
+
+def rewritten_header(arena: Path, **changes: int) -> None:
+    """Another release's arena, or a damaged one."""
+    values = dict(zip(header.PLACES, header.STRUCT.unpack_from(arena.read_bytes()), strict=True))
+    with arena.open("r+b") as file:
+        file.write(header.STRUCT.pack(*(values | changes).values()))
+
+
+def killed_process(capture: Path) -> Path:
+    """The arena of a killed process of this user."""
+    ended = player(
+        *["load", "--collectives", 20, "--end", "kill"],
+        env=recording(capture, NCCLSCOPE_ARENA="2M"),
+    )
+    assert ended.returncode == -9
+    return max(arena_dir().iterdir(), key=lambda path: path.stat().st_mtime_ns)
+
+
+def test_what_cannot_be_brought_in_is_named(tmp_path: Path) -> None:
+    """What it is, and what to do with it; nothing of it is deleted."""
+    newer, renamed = killed_process(tmp_path / "newer"), killed_process(tmp_path / "renamed")
+    rewritten_header(newer, major=9, minor=3)
+    other_name = renamed.rename(renamed.with_name("renamed"))
+    (arena_dir() / "mine").write_text("a file of the user's")
+    os.mkfifo(arena_dir() / "fifo")
+    refused: list[str] = []
+    try:
+        assert salvage(None, refused) == []
+        kept = sorted(path.name for path in arena_dir().iterdir())
+        printed = ncclscope("salvage", tmp_path / "newer")
+    finally:
+        for path in (newer, other_name, arena_dir() / "mine", arena_dir() / "fifo"):
+            path.unlink()
+    assert kept == sorted(["fifo", "mine", newer.name, "renamed"])
+    by_name = {
+        text.split(arena_dir().name + "/")[1].split()[0].rstrip(":"): text for text in refused
+    }
+    assert sorted(by_name) == kept
+    assert "its format 9.3 is newer than this release reads" in by_name[newer.name]
+    assert "Install a newer ncclscope" in by_name[newer.name]
+    assert by_name[newer.name].endswith("or delete it")
+    assert by_name["renamed"].endswith(f"it was renamed. Name it {renamed.name} again")
+    assert "it is no arena of a process. Delete it, if you do not need it" in by_name["mine"]
+    assert "is no regular file of this user" in by_name["fifo"]
+    assert printed.stderr.count("left alone") == 1, "junk is not of that capture, the newer may be"
+    assert "its format 9.3 is newer" in printed.stderr
+
+
+def test_an_arena_of_a_newer_minor_release_is_brought_in(tmp_path: Path) -> None:
+    arena = killed_process(tmp_path / "c")
+    rewritten_header(arena, minor=99)
+    refused: list[str] = []
+    assert salvage(None, refused) == [tmp_path / "c" / arena.name]
+    assert refused == []
+
+
+def test_a_living_process_of_a_newer_release_is_not_named(tmp_path: Path) -> None:
+    arena = killed_process(tmp_path / "c")
+    rewritten_header(arena, major=9)
+    refused: list[str] = []
+    with arena.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert salvage(None, refused) == []
+    arena.unlink()
+    assert refused == []
+
+
+def test_the_recorder_gives_up_nothing_but_arenas_of_its_own_format(tmp_path: Path) -> None:
+    """After a day; another release may read the others, or they are the user's own."""
+    lost = tmp_path / "lost"
+    own, newer = killed_process(lost), killed_process(tmp_path / "newer")
+    shutil.rmtree(lost)
+    lost.write_text("in its way")
+    rewritten_header(newer, major=9)
+    users_file, empty = arena_dir() / "users_file", arena_dir() / "empty"
+    users_file.write_bytes(b"m" * (1 << 20))
+    empty.write_bytes(bytes(1 << 20))
+    for path in (own, newer, users_file, empty):
+        os.utime(path, (0, 0))
+    job = tmp_path / "job"
+    with start_player(
+        "load", "--collectives", 10_000, "--rate", 100, env=recording(job)
+    ) as running:
+        eventually(lambda: not own.exists() and not empty.exists())
+        wait_for_heartbeats(folder_of(job), 2)
+        running.kill()
+    salvage(job)
+    left = sorted(path.name for path in arena_dir().iterdir())
+    for path in (newer, users_file):
+        path.unlink(missing_ok=True)
+    assert left == sorted([newer.name, "users_file"])
