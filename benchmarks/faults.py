@@ -62,7 +62,9 @@ def main() -> None:
     note = (
         f"`ncclscope-player {' '.join(map(str, LOAD))}` in mode `full`, with the arena of a killed "
         "process to be salvaged; one call fails: the first, the second, the middle one, the last "
-        "one, all, or all from the middle on. Only calls of the plugin fail. Bar: the job ends "
+        "one, all, or all from the middle on. Only calls of the plugin fail. For `fcntl` the job "
+        "has no stdin: the recorder then moves its descriptors out of the way of the standard "
+        "streams. Bar: the job ends "
         "with 0, the log has at most one line about it, calls are counted exactly, and events "
         "that are missing are counted; where counts end early, readers say so; where nothing is "
         f"recorded, the log does. Not reached by this job: {', '.join(unreached)}. "

@@ -14,7 +14,7 @@ from ncclscope.capture.process import Process
 from ncclscope.capture.reader import open_capture
 from ncclscope.capture.salvage import arena_dir, salvage
 from ncclscope.errors import NcclscopeError
-from ncclscope.native import plugin_path
+from ncclscope.native import player_path, plugin_path
 from tests.support.paths import C_SOURCES
 from tests.support.player import player, recording
 
@@ -114,6 +114,7 @@ _HARMLESS = """
     strtoull vsnprintf
 """
 HARMLESS = frozenset(_HARMLESS.split())
+WITHOUT_STDIN = {"fcntl"}  # calls of a recorder that must move a descriptor out of the way
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,9 @@ def prepare(directory: Path) -> Bench:
     assert ran.returncode == 0, ran.stderr
     (contents,) = contents_of_capture(directory / "whole")
     assert contents.calls == CALLS
+    ran, without_stdin = _run(bench, None, directory / "without-stdin", stdin=False)
+    assert ran.returncode == 0, ran.stderr
+    log |= {call: without_stdin[call] for call in WITHOUT_STDIN}
     return Bench(
         directory, library, kept, {call: made for call, (made, _) in log.items()}, contents.events
     )
@@ -206,14 +210,16 @@ def fault_variables(bench: Bench, fault: Fault) -> dict[str, str]:
 
 
 def _run(
-    bench: Bench, fault: Fault | None, capture: Path
+    bench: Bench, fault: Fault | None, capture: Path, stdin: bool = True
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, tuple[int, int]]]:
     """A job, and how often the recorder made each call, and how many of them failed."""
     shutil.copyfile(bench.dead_arena, arena_dir() / bench.dead_arena.name)
     log = capture.with_suffix(".calls")
     env = recording(capture, NCCLSCOPE_ARENA="8M", NCCL_DEBUG="INFO", FAULT_LOG=str(log))
     env |= fault_variables(bench, fault) if fault else {"LD_PRELOAD": str(bench.library)}
-    ran = player(*LOAD, env=env, timeout=60)
+    closing = [] if stdin else ["sh", "-c", 'exec "$@" <&-', "sh"]
+    command = [*closing, str(player_path()), *map(str, LOAD)]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     lines = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
     return ran, {name: (int(made), int(failed)) for name, made, failed in lines}
 
@@ -222,7 +228,7 @@ def run_with_fault(bench: Bench, fault: Fault) -> Outcome:
     """Runs a job with a fault and judges it."""
     name = f"{fault.call}-{fault.error}-{fault.first}-{fault.times}"
     capture = bench.directory / name
-    ran, log = _run(bench, fault, capture)
+    ran, log = _run(bench, fault, capture, fault.call not in WITHOUT_STDIN)
     failed = log.get(fault.call, (0, 0))[1]
     problem, recorded = _judge(bench, ran, capture)
     if not problem:

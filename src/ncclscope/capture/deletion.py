@@ -18,10 +18,10 @@ _OF_PROCESS = (
 _OF_READERS = {
     "model": ("manifest.json", "[a-z_]*.[a-z_]*"),
     ".model-*": ("manifest.json", "[a-z_]*.[a-z_]*"),
-    "timeline": ("*.rows", "*.json", "*.mark", "*.part"),
+    "timeline": ("*.rows", "*.json", "*.mark", "new.*"),
 }
 # Of the capture's own directory: samples, requests, NCCL's log, a link to the plugin.
-_OF_CAPTURE = ("system.*.jsonl", "control", "control.[0-9]*", "debug.*", "plugin.so")
+_OF_CAPTURE = ("system.*.jsonl", "control", "new.control.*", "debug.*", "plugin.so")
 _SAVED_MODEL = "manifest.json"
 
 

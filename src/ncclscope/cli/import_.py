@@ -16,7 +16,7 @@ from ncclscope.ingest.formats import ImportPlan, import_files, plan_import
 from ncclscope.ingest.nccl_log_topology import topology_of_logs
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.topology import FILE
-from ncclscope.output_files import check_directory, put_directory, scratch_near
+from ncclscope.output_files import check_directory, put_directory, scratch_near, write_text
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,6 +49,6 @@ def _make(plan: ImportPlan, path: Path) -> Completeness:
         write_parquet(model, Selection(), dataset, progress=progress)
         stacks.write(dataset)
         if topology:
-            (dataset / FILE).write_text(json.dumps(topology.as_json()))
+            write_text(dataset / FILE, json.dumps(topology.as_json()))
         put_directory(dataset, path)
     return model.completeness

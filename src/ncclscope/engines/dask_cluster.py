@@ -42,6 +42,7 @@ from ncclscope.model.schema import Columns
 from ncclscope.model.store.checkpoints import rows_checksum
 from ncclscope.model.store.decoded_files import process_of
 from ncclscope.model.streams import StreamRanges
+from ncclscope.private_directory import write_private_text
 
 _CONNECT_S, _WORKERS_S = 30, 60
 _DECODERS_OF_A_THREAD = 2  # one process is decoded while another one is placed
@@ -125,7 +126,7 @@ def _check_workers(client: Any, target: Path) -> int:
     model's folder.
     """
     token = target / _TOKEN
-    token.write_text(secrets.token_hex(16))
+    write_private_text(token, secrets.token_hex(16))
     try:
         answers = client.run(_look, str(token), PATIENCE_S, on_error="return")
     finally:

@@ -118,7 +118,7 @@ def _work(
     uncopied = 0
     for place in range(number, len(ranks), workers):
         try:
-            with _rank_file(scratch, place).open("wb") as out:
+            with _rank_file(scratch, place).open("xb") as out:
                 result: ExportResult | OSError | str = write_rank(ranks[place], out)
         except OSError as error:
             result = error

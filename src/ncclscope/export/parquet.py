@@ -39,7 +39,7 @@ from ncclscope.model.sql_views import (
 )
 from ncclscope.model.store.saved_model import FOLDER
 from ncclscope.model.topology import FILE as TOPOLOGY_FILE
-from ncclscope.output_files import check_directory, put_directory, scratch_near
+from ncclscope.output_files import check_directory, put_directory, scratch_near, write_text
 
 TABLES_WRITTEN = (*TABLES, *SMALL_TABLES)
 PATH_TABLE = "critical_path"  # where it was asked for
@@ -113,7 +113,7 @@ def write_parquet(
             _copy(connection, f"select * from {table}", dataset / table / _part(0))
         has_path = critical_path and _write_path(connection, model, selection, dataset)
         schema = _schema(model, has_path)
-        (dataset / DATASET_FILE).write_text(json.dumps(schema, indent=1) + "\n")
+        write_text(dataset / DATASET_FILE, json.dumps(schema, indent=1) + "\n")
         put_directory(dataset, path)
     return ExportResult(count, notes=(*notes, NO_PATH) if critical_path and not has_path else notes)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ncclscope.history.reader import job_names
 from ncclscope.history.tables import JOBS, TABLES
-from ncclscope.history.writer import ASIDE, COLLECTED, SUFFIX, JobName, delete_job
+from ncclscope.history.writer import COLLECTED, SUFFIX, JobName, delete_job
+from ncclscope.private_directory import UNFINISHED
 
 _LEFTOVER_S = 24 * 3600.0  # no writer takes this long
 
@@ -70,12 +71,11 @@ def _size(directory: Path, name: JobName) -> int:
 def _leftovers(directory: Path) -> tuple[Path, ...]:
     """Old files that were never renamed, and old tables whose job was never finished."""
     files = [path for table in TABLES for path in (directory / table).glob("*")]
-    files += [path for table in TABLES for path in (directory / table).glob(f".*{ASIDE}")]
-    files += (directory / COLLECTED).glob(f".*{ASIDE}")
+    files += (directory / COLLECTED).glob(f"{UNFINISHED}*")
     now_s = time.time()
     chosen = []
     for path in dict.fromkeys(files):
-        unfinished = path.name.endswith(ASIDE) or (
+        unfinished = path.name.startswith(UNFINISHED) or (
             path.suffix == SUFFIX and not (directory / JOBS / path.name).exists()
         )
         if unfinished and path.is_file() and is_leftover(path.stat().st_mtime, now_s):

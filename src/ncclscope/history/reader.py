@@ -1,9 +1,7 @@
 """Jobs of a history. What is not whole is left out and counted, never guessed at."""
 
 import os
-import secrets
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +11,9 @@ import duckdb
 
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.history.tables import JOBS, TABLES, JobRow, column_names
-from ncclscope.history.writer import ASIDE, COLLECTED, SUFFIX, JobName, parse_name
+from ncclscope.history.writer import COLLECTED, SUFFIX, JobName, parse_name
 from ncclscope.model.sql_views import copy_to_file, literal, open_connection
-from ncclscope.private_directory import make_private_directory
+from ncclscope.private_directory import make_private_directory, new_path
 
 _MAGIC = b"PAR1"
 _MANY_FILES = 100  # that no reader has put into one yet
@@ -132,7 +130,6 @@ class History:
         """
         folder = self.directory / COLLECTED
         names = [str(name) for name in job_names(self.directory)]
-        aside = folder / f".{table}-{secrets.token_hex(8)}{ASIDE}"
         path = folder / f"{table}{SUFFIX}"
         try:
             make_private_directory(folder)
@@ -141,14 +138,12 @@ class History:
                 "where name in (select unnest(?::varchar[])) order by name",
                 [names],
             )
-            copy_to_file(
-                self._connection,
-                f"copy collected to {literal(str(aside))} (format parquet, compression zstd)",
-            )
-            os.rename(aside, path)
+            with new_path(path) as new:
+                copy_to_file(
+                    self._connection,
+                    f"copy collected to {literal(str(new))} (format parquet, compression zstd)",
+                )
         except (OSError, duckdb.Error):  # of somebody else, a full disk: single files do as well
-            with suppress(OSError):
-                aside.unlink(missing_ok=True)
             return []
         return [path]
 

@@ -31,9 +31,9 @@ from ncclscope.history.tables import (
     columns_of,
 )
 from ncclscope.model.sql_views import copy_to_file, literal, open_connection
-from ncclscope.private_directory import make_private_directory
+from ncclscope.private_directory import make_private_directory, new_path
 
-SUFFIX, ASIDE = ".parquet", ".aside"
+SUFFIX = ".parquet"
 COLLECTED = "collected"  # a folder of readers: the rows of many jobs in one file a table
 
 
@@ -101,26 +101,15 @@ def _write_table(
         f"{', '.join(selected)}",
         [values for _, values in columns.values()],
     )
-    aside = directory / f".{name}{ASIDE}"
     try:
-        copy_to_file(
-            connection,
-            f"copy rows to {literal(str(aside))} (format parquet, compression zstd)",
-        )
-        _sync(aside)
-        os.rename(aside, directory / f"{name}{SUFFIX}")
+        with new_path(directory / f"{name}{SUFFIX}") as new:
+            copy_to_file(
+                connection,
+                f"copy rows to {literal(str(new))} (format parquet, compression zstd)",
+            )
     except OSError as error:
-        aside.unlink(missing_ok=True)
         error.filename = error.filename or str(directory)
         raise
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _delete_earlier(directory: Path, name: JobName) -> None:

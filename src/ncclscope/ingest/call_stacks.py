@@ -21,6 +21,7 @@ import numpy as np
 from ncclscope.capture.reader import DATASET_FILE
 from ncclscope.errors import FormatError
 from ncclscope.humanize import printable
+from ncclscope.output_files import write_text
 
 TABLE = "stacks"
 COLUMNS = (
@@ -86,7 +87,7 @@ class CallStacks:
         schema["tables"][TABLE] = [
             {"name": name, "type": kind, "meaning": text} for name, kind, text in COLUMNS
         ]
-        (dataset / DATASET_FILE).write_text(json.dumps(schema, indent=1) + "\n")
+        write_text(dataset / DATASET_FILE, json.dumps(schema, indent=1) + "\n")
 
 
 def stacks_query(path: Path) -> str | None:

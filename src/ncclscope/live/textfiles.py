@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ncclscope.live.exposition import exposition
 from ncclscope.live.metrics_cache import MetricsCache, sort_series
+from ncclscope.private_directory import UNFINISHED, write_private_text
 
 _ABANDONED_S = 60.0
 
@@ -27,16 +28,13 @@ def write_textfiles(
         path = directory / f"ncclscope-{safe}.prom"
         if path in written:
             path = directory / f"ncclscope-{safe}-{number}.prom"
-        new = path.with_suffix(".tmp")  # not *.prom: it must not be read before it is complete
         try:
-            new.write_text(exposition(sort_series(series)))
-            new.replace(path)
+            write_private_text(path, exposition(sort_series(series)), 0o644)
             written.add(path)
         except OSError as error:  # no values are better than old ones
             failed = error
-            for old in (new, path):
-                with suppress(OSError):
-                    old.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
     for path in {*(previous - written), *(_abandoned(directory, interval_s) - written)}:
         path.unlink(missing_ok=True)
     if failed:
@@ -48,7 +46,7 @@ def _abandoned(directory: Path, interval_s: float) -> set[Path]:
     """Files that have not been written for longer than any `serve` pauses; another one may run."""
     oldest = time.time() - max(_ABANDONED_S, 10 * interval_s)
     paths = set()
-    for pattern in ("ncclscope-*.prom", "ncclscope-*.tmp"):
+    for pattern in ("ncclscope-*.prom", f"{UNFINISHED}ncclscope-*.prom.*"):
         for path in directory.glob(pattern):
             with suppress(OSError):  # another `serve` removed it
                 paths |= {path} if path.lstat().st_mtime < oldest else set()

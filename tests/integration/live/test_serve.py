@@ -261,13 +261,13 @@ def test_a_textfile_goes_with_its_job_and_so_do_those_of_a_killed_serve(tmp_path
 def test_textfiles_on_a_full_disk(tmp_path: Path, capture: Path) -> None:
     target = tmp_path / "textfiles"
     target.mkdir()
-    # A directory in the place of the file that is written first: as little can be written.
-    (target / "ncclscope-capture.tmp").mkdir()
+    # A directory in the place of the file: as little can be written.
+    (target / "ncclscope-capture.prom").mkdir()
     with writing(target, capture) as server:
         assert server.stderr
         server.stderr.readline()
         assert "cannot write there: Is a directory. It goes on" in server.stderr.readline()
-        (target / "ncclscope-capture.tmp").rmdir()
+        (target / "ncclscope-capture.prom").rmdir()
         assert "it works again" in server.stderr.readline()
         assert (target / "ncclscope-capture.prom").exists()
     assert server.returncode == 0

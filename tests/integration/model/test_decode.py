@@ -98,7 +98,7 @@ def _crashing(monkeypatch: pytest.MonkeyPatch, steps: int) -> Callable[[], int]:
 
         return step
 
-    for name in ("rename", "unlink"):
+    for name in ("replace", "unlink"):
         monkeypatch.setattr(Path, name, counted(getattr(Path, name)))
     return lambda: left[0]
 

@@ -88,7 +88,7 @@ def test_several_writers_add_jobs_at_once(tmp_path: Path) -> None:
 
 def die_after_renames(path: Path, renames: int) -> None:
     """Adds a job until so many files have their names."""
-    rename, done = os.rename, []
+    rename, done = os.replace, []
 
     def rename_or_die(source: Path, target: Path) -> None:
         if len(done) == renames:
@@ -96,7 +96,7 @@ def die_after_renames(path: Path, renames: int) -> None:
         done.append(target)
         rename(source, target)
 
-    os.rename = rename_or_die  # type: ignore[assignment]
+    os.replace = rename_or_die  # type: ignore[assignment]
     write_job(path, job(1))
 
 

@@ -9,7 +9,6 @@ checksum that its worker noted, and decodes the others.
 
 import io
 import json
-import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -24,6 +23,7 @@ from ncclscope.model.process.decoded_process import DecodedProcess
 from ncclscope.model.schema import CONTEXT_COLUMNS, OPERATIONS, Columns
 from ncclscope.model.store.decoded_files import process_from, process_record, process_tables
 from ncclscope.model.streams import StreamRanges
+from ncclscope.private_directory import new_private_file
 
 # Columns that later stages write into the same files.
 _LATER = ("instance", "wait_ns", "wire_ns", "relative_wait_ns")
@@ -87,9 +87,8 @@ def save_checkpoint(folder: Path, number: int, name: str, checkpoint: Checkpoint
     np.savez(packed, **arrays)
     text = json.dumps(record).encode()
     body = len(text).to_bytes(8, "little") + text + packed.getvalue()
-    aside = folder / f"new.process_{number}"
-    aside.write_bytes(zlib.crc32(body).to_bytes(8, "little") + body)
-    os.replace(aside, _file(folder, number))
+    with new_private_file(_file(folder, number)) as file:
+        file.write(zlib.crc32(body).to_bytes(8, "little") + body)
 
 
 def _fields(record: Any) -> dict[str, Any]:

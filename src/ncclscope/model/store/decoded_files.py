@@ -12,7 +12,6 @@ knows them, the decoded files are read. So a crash while logs are removed loses 
 import hashlib
 import json
 import os
-import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -50,9 +49,9 @@ from ncclscope.model.store.checksums import (
     texts,
 )
 from ncclscope.model.vocabulary import Vocabulary
+from ncclscope.private_directory import UNFINISHED, new_path, new_private_file
 
 OPERATIONS, SENDS, RECEIVES, STEPS, PHASES = "operations", "sends", "receives", "steps", "phases"
-_ASIDE = "new.decoded."  # how names of files begin that are being written
 _VERSION = 1  # of the layout; readers know all up to their own
 _DTYPES = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "O"}
 _NUMBERS = ("gpu_clock_error_ns", "impossible", "unsized")
@@ -112,7 +111,7 @@ def write_tables(
 
     tables = {OPERATIONS: columns, **process_tables(decoded), **details}
     (folder / DECODED_MANIFEST).unlink(missing_ok=True)  # it would not fit the new files
-    for leftover in folder.glob(f"{_ASIDE}*"):  # of a command that was killed
+    for leftover in folder.glob(f"{UNFINISHED}decoded.*"):  # of a command that was killed
         leftover.unlink()
     with open_connection() as connection:
         written = {
@@ -159,18 +158,11 @@ def process_record(decoded: DecodedProcess) -> dict[str, Any]:
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Makes the tables of a process count. They must have been compared with its log."""
     text = json.dumps({**manifest, "digest": _digest(manifest)})
-    aside = folder / f"{_ASIDE}json.{secrets.token_hex(4)}"
-    try:
-        with aside.open("w") as file:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(folder / DECODED_MANIFEST)
-        _sync_directory(folder)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
+    with new_private_file(folder / DECODED_MANIFEST) as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_directory(folder)
 
 
 def _fields_of(record: Any) -> dict[str, Any]:
@@ -195,21 +187,17 @@ def _write_table(connection: Any, folder: Path, table: str, columns: Columns) ->
     if not rows:
         path.unlink(missing_ok=True)
         return entry
-    aside = folder / f"{_ASIDE}{table}.{secrets.token_hex(4)}"
     connection.register("decoded", {n: np.ascontiguousarray(v) for n, v in arrays.items()})
     try:
-        copy_to_file(
-            connection,
-            f"copy decoded to {literal(str(aside))} (format parquet, compression zstd)",
-        )
-        with aside.open("rb+") as file:
-            os.fchmod(file.fileno(), 0o600)  # as all files of a capture
-            os.fsync(file.fileno())
-        entry["checksum"] = checksum(aside)
-        aside.rename(path)
+        with new_path(path) as new:
+            copy_to_file(
+                connection,
+                f"copy decoded to {literal(str(new))} (format parquet, compression zstd)",
+            )
+            new.chmod(0o600)  # as all files of a capture
+            entry["checksum"] = checksum(new)
     finally:
         connection.unregister("decoded")
-        aside.unlink(missing_ok=True)
     return entry
 
 

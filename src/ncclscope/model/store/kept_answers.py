@@ -7,14 +7,13 @@ get: nothing that indexes memory is believed because of a digest.
 
 import hashlib
 import json
-import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ncclscope.model.model import Model
 from ncclscope.model.store.saved_model import FOLDER
+from ncclscope.private_directory import new_private_file
 from ncclscope.regular_files import read_bytes
 
 _LARGEST_BYTES = 1 << 28
@@ -41,15 +40,8 @@ def keep_answer(model: Model, name: str, version: int, answer: Any) -> None:
     head, body = json.dumps(_head(model, version)), json.dumps(answer)
     text = f"{head}\n{body}".encode()
     place = _file(model, name)
-    with suppress(OSError):  # a capture of somebody else's, a full disk, or a newer model
-        descriptor, new = tempfile.mkstemp(prefix="new.", suffix=f"_{name}", dir=place.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(_digest(text).encode() + b"\n" + text)
-            os.replace(new, place)
-        except OSError:
-            os.unlink(new)
-            raise
+    with suppress(OSError), new_private_file(place) as file:  # somebody else's capture, a full disk
+        file.write(_digest(text).encode() + b"\n" + text)
 
 
 def _file(model: Model, name: str) -> Path:

@@ -52,6 +52,7 @@ from ncclscope.model.store.checksums import (
     with_seal,
 )
 from ncclscope.model.vocabulary import Vocabulary
+from ncclscope.private_directory import UNFINISHED, write_private_text
 
 FOLDER = "model"
 # Rises when what is saved changes; models of other versions are made again.
@@ -103,7 +104,7 @@ def _keep_checkpoints(folder: Path) -> None:
 
 def remove_checkpoints(folder: Path) -> None:
     """Removes what store/checkpoints.py noted: the model is complete."""
-    for path in (*folder.glob(_CHECKPOINTS), *folder.glob("new.process_*")):
+    for path in (*folder.glob(_CHECKPOINTS), *folder.glob(f"{UNFINISHED}process_*")):
         path.unlink()
 
 
@@ -210,9 +211,8 @@ class Writer:
         }
         checksums = {name: checksum for name, (_, checksum) in checked.items()}
         manifest = {**manifest, "rows": self._rows, "whole": whole}
-        with (self.folder / _MANIFEST).open("w") as file:
-            os.fchmod(file.fileno(), 0o600)  # as all files of a capture
-            json.dump(with_seal(self.folder, manifest, checksums), file)
+        sealed = json.dumps(with_seal(self.folder, manifest, checksums))
+        write_private_text(self.folder / _MANIFEST, sealed)
         remove_checkpoints(self.folder)
         self.close()
         if not self.kept:
