@@ -15,7 +15,8 @@ static u64 mixed(u64 value) {  // splitmix64
     return value ^ value >> 31;
 }
 
-// ncclFloat32, ncclBfloat16, ncclFloat8e4m3: the first number is the width in bits.
+// ncclFloat32, ncclBfloat16, ncclFloat8e4m3: the first number is the width in bits. It decides how
+// often a call is timed and nothing else, so what has less than 8 bits or no number counts as one.
 static u64 bytes_of(const char *datatype) {
     while (datatype && *datatype && (*datatype < '0' || *datatype > '9')) datatype++;
     u64 bits = datatype ? strtoul(datatype, NULL, 10) : 0;

@@ -1,4 +1,5 @@
-// Streams: each thread that NCCL calls from owns one and is the only writer of its slots.
+// Streams: one for each thread that NCCL calls from, the only writer of its slots; and which events
+// are dropped first when memory is short.
 //
 // A stream is a chain of arena chunks. Slots are numbered through, over chunks and over the threads
 // that own the stream one after another, so (stream, index) names one slot for the life of the

@@ -69,7 +69,7 @@ _TRUTHS = {
     "pipeline": {
         "phase": "case (\"function\" = 'Send') = (global_rank = 0) "
         "when true then 'forward' else 'backward' end",
-        "module": "''",
+        "module": "'stage ' || global_rank",
         "of": "\"function\" in ('Send', 'Recv')",
     },
 }

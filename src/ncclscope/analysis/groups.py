@@ -1,4 +1,4 @@
-"""Operations summed up by group: calls, bytes, waiting, times by the percentiles of measures.py."""
+"""Operations summed up by group: calls, bytes, waiting, times; percentiles by percentiles.sql."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -201,7 +201,11 @@ PERCENTS = (50, 99)  # median and p99
 
 
 def percentiles(values: Ints | Floats, percents: Sequence[int] = PERCENTS) -> list[float]:
-    """Of at least one value: the smallest values that these percents of all do not exceed."""
+    """Of at least one value: the smallest values that these percents of all do not exceed.
+
+    This is the definition. percentiles.sql, quantile_disc in SQL and WeightedTimes.percentile of
+    sampling.py follow it.
+    """
     # As np.percentile with inverted_cdf, which takes a tenth of a millisecond for any array.
     places = [max(math.ceil(len(values) * (percent / 100) - 1), 0) for percent in percents]
     exact: list[float] = np.partition(values, places)[places].tolist()

@@ -1,4 +1,4 @@
-"""`ncclscope whatif`."""
+"""`ncclscope whatif`: turns words (`--without rank 2`) into changes, and prints the predictions."""
 
 import argparse
 import json

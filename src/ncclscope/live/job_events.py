@@ -13,13 +13,12 @@ from typing import Any
 
 from ncclscope.json_answers import VERSION
 from ncclscope.live.job_follower import FollowedJob
-from ncclscope.live.top_model import RateHistory, TopData, top_data
+from ncclscope.live.top_model import LATE_SHARE, RateHistory, TopData, top_data
 from ncclscope.live.top_ranks import rank_totals
 from ncclscope.report.status import line
 
 HANG, STRAGGLER = "hang", "straggler"
 KINDS = (HANG, STRAGGLER)
-_STRAGGLER_SHARE = 0.1  # of the time of others, as in the alert NcclStraggler
 JobKind = tuple[Path, str]
 
 
@@ -116,7 +115,7 @@ def _stragglers(data: TopData) -> Iterator[JobEvent]:
     for job in data.jobs:
         own = [row for row in totals if row.capture == job.capture]
         worst = max(own, key=lambda row: row.blamed, default=None)
-        if worst is None or worst.blamed <= _STRAGGLER_SHARE:
+        if worst is None or worst.blamed <= LATE_SHARE:
             continue
         yield JobEvent(
             STRAGGLER,

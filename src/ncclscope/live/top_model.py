@@ -21,7 +21,8 @@ from ncclscope.snapshot.types import LastCall, OperationInFlight, RankState
 
 WINDOW_NS = 5_000_000_000
 # A rank is late if all others wait for it, for this share of the time in kernels and of all time.
-_LATE_SHARE = 0.1
+# The alert NcclStraggler of ncclscope-rules.yml has the same number.
+LATE_SHARE = 0.1
 _LATE_LEAST = 0.01
 _FRESH_NS = 3_000_000_000
 ProcessKey = tuple[Path, str]  # capture and process folder
@@ -368,7 +369,7 @@ def _communicator(
     if len(measured) > 1 and sum(measured) > 0:
         wait_share = sum(share - least for share in measured) / sum(measured)
         # A rank is late if all others wait for it: if the second one waits too, it is not alone.
-        if measured[1] - least > max(_LATE_SHARE * sum(measured) / len(measured), _LATE_LEAST):
+        if measured[1] - least > max(LATE_SHARE * sum(measured) / len(measured), _LATE_LEAST):
             late = rows[shares.index(least)].rank
     rows = [
         replace(row, excess=None if share is None or len(measured) < 2 else share - least)

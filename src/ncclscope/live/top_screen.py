@@ -19,7 +19,14 @@ from ncclscope.live import top_tables
 from ncclscope.live.job_follower import JobFollower
 from ncclscope.live.recent_operations import RecentOperation, recent_operations
 from ncclscope.live.top_help import Help
-from ncclscope.live.top_model import RateHistory, TopCommunicator, TopData, TopRank, top_data
+from ncclscope.live.top_model import (
+    LATE_SHARE,
+    RateHistory,
+    TopCommunicator,
+    TopData,
+    TopRank,
+    top_data,
+)
 from ncclscope.live.top_ranks import TopRankTotal, rank_totals
 from ncclscope.live.top_roles import TopRole, role_key, role_totals
 from ncclscope.live.top_tables import (
@@ -46,7 +53,6 @@ _COLUMNS: tuple[tuple[TopColumn[Any], ...], ...] = (
 )
 # Columns of the levels: time in kernels, rank, time, waiting caused, time in kernels.
 _FIRST_SORT = (GPU_COLUMN, 0, 0, BLAMED_COLUMN, ROLE_GPU_COLUMN)
-_LATE_SHARE = 0.1  # of the time of others: from here on a rank stands out
 Row = TopCommunicator | TopRank | RecentOperation | TopRankTotal | TopRole
 
 
@@ -370,7 +376,7 @@ def _style(row: Row) -> str:
     if isinstance(row, TopRole):
         return "bold red" if row.hung else "yellow" if row.late is not None else ""
     if isinstance(row, TopRankTotal) and row.life == "alive":
-        return "yellow" if row.blamed > _LATE_SHARE else ""
+        return "yellow" if row.blamed > LATE_SHARE else ""
     if isinstance(row, TopRank | TopRankTotal):
         return "" if row.life == "alive" else "bold red"
     return "" if row.state == "done" else "yellow"

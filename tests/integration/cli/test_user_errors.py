@@ -54,6 +54,7 @@ def said_by(words: list[str], capture: Path, taken: int = 0) -> str:
         (["import", "/nosuch", "-o", "x"], "cannot import /nosuch", "no such file or directory"),
         (["pack", "CAPTURE", "-o", "/nosuch/x"], "cannot write /nosuch/x", "No such file or directory"),
         (["ls", "/nosuch"], "cannot list /nosuch", "no such directory"),
+        (["prune", "--keep", "5"], "--keep 5 would delete every finished capture", "it says 5 bytes"),
         (["prune", "/nosuch", "--keep", "1G"], "cannot list /nosuch", "no such directory"),
         (["demo", "--scenario", "/nosuch"], "cannot read the scenario /nosuch", "No such file or directory"),
         (["demo", "--scenario", "/bin/sh"], "cannot read the scenario /bin/sh", "it is no text"),

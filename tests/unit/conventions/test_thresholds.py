@@ -1,8 +1,10 @@
 """A threshold of analyses and rules has one home: two that are equal today drift apart tomorrow."""
 
 import ast
+import re
 from collections import defaultdict
 
+from ncclscope.live.top_model import LATE_SHARE
 from tests.support.paths import ROOT
 
 # Equal by chance, each with its own meaning, or lengths of lists.
@@ -54,3 +56,9 @@ def test_a_threshold_has_one_home() -> None:
     found = doubled({str(path.relative_to(source)): path.read_text() for path in files})
     assert {key: names for key, names in found.items() if key[0] not in APART} == {}
     assert {name for name, _ in found} >= set(APART), "no longer doubled: take it off the list"
+
+
+def test_the_alert_for_stragglers_has_the_threshold_of_top() -> None:
+    rules = (ROOT / "src" / "ncclscope" / "dashboards" / "ncclscope-rules.yml").read_text()
+    (alert,) = re.findall(r"alert: NcclStraggler\n\s+expr: '(.*)'", rules)
+    assert f"> {LATE_SHARE} and" in alert
