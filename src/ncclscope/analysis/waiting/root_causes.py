@@ -1,4 +1,4 @@
-"""Ranks and communicators whose delays make a run longer, found by peeling.
+"""Decides which ranks and communicators make a run longer, and from when on one counts as late.
 
 The origins that stand out among their peers are taken out by a replay, and what is left of the
 waiting is explained again: a rank that was hidden behind a later one shows then. What counts is
