@@ -12,6 +12,7 @@ from ncclscope.analysis.measures import (
     EXACT_SOURCES,
     GRADE_OF,
     GRADES,
+    SIZE_CLASS_SQL,
     UPPER_SOURCE,
     Durations,
 )
@@ -22,10 +23,6 @@ from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_bytes
 
 Key = str | int | None
 MOST_GROUPS = 20_000
-_SIZE_CLASS = (
-    "case when size_bytes < 1 then size_bytes "
-    "else cast(pow(2, floor(log2(size_bytes))) as bigint) end"
-)
 _MEASURES = (
     "calls", "operations", "in_flight", "bytes", "timed", "timed_bytes", "duration_ns",
     "sized_ns", "shortest_ns", "longest_ns", "wait_ns", "waited_of_ns", "relative_wait_ns",
@@ -185,7 +182,7 @@ def make_tables(
     groups = f"select count(*) from (select distinct {keys} from all_sums)"
     counted = connection.execute(groups).fetchone()
     folds = "size" in by and counted is not None and counted[0] > MOST_GROUPS
-    replaced = f" replace ({_SIZE_CLASS} as size_bytes)" if folds else ""
+    replaced = f" replace ({SIZE_CLASS_SQL} as size_bytes)" if folds else ""
     for name in ("sums", "histogram"):
         connection.execute(f"create temp view {name} as select *{replaced} from all_{name}")
     return folds

@@ -26,6 +26,9 @@ Percentiles (`percentiles`, `histogram_percentiles`)
     A value that occurred: the smallest that at least p % of the values do not exceed. Of an even
     number the median is the lower of the two in the middle. numpy calls this `inverted_cdf`, SQL
     `quantile_disc`. Of a histogram: the value that stands for the bucket of that value.
+
+Classes of sizes (`size_class`, `SIZE_CLASS_SQL`)
+    The power of two at or below a size in bytes; sizes below 1 are classes of their own.
 """
 
 import math
@@ -197,6 +200,18 @@ def durations(operations: Columns, rows: Rows = ALL_ROWS) -> Durations | None:
 
 
 # ---- percentiles ----
+SIZE_CLASS_SQL = (
+    "case when size_bytes < 1 then size_bytes "
+    "else cast(pow(2, floor(log2(size_bytes))) as bigint) end"
+)
+
+
+def size_class(sizes: Ints) -> Ints:
+    """The class of each size."""
+    powers = np.left_shift(1, np.log2(np.maximum(sizes, 1)).astype(np.int64))
+    return np.where(sizes < 1, sizes, powers)
+
+
 PERCENTS = (50, 99)  # median and p99
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ncclscope.analysis.groups import Group
-from ncclscope.analysis.measures import GRADE_OF, IS_EXACT, bus_factors
+from ncclscope.analysis.measures import GRADE_OF, IS_EXACT, bus_factors, size_class
 from ncclscope.analysis.query import Row
 from ncclscope.analysis.sampled_groups import SampledStrata, with_sample
 from ncclscope.analysis.sampling import (
@@ -48,7 +48,7 @@ class SampledOperations:
         codes = [self.keys[name] for name in columns]
         if folded:
             codes = [
-                _size_class(values) if name == "size_bytes" else values
+                size_class(values) if name == "size_bytes" else values
                 for name, values in zip(columns, codes, strict=True)
             ]
         group = _numbers(codes, len(self.strata.timed))
@@ -132,12 +132,6 @@ def _numbers(columns: Sequence[Ints], length: int) -> Ints:
         both, _ = factorize(numbers * max(count, 1) + own)
         numbers = both.astype(np.int64)
     return numbers
-
-
-def _size_class(sizes: Ints) -> Ints:
-    """The power of two at or below each size."""
-    powers = np.left_shift(1, np.log2(np.maximum(sizes, 1)).astype(np.int64))
-    return np.where(sizes < 1, sizes, powers)
 
 
 def _population(model: Model, selection: Selection) -> Ints:

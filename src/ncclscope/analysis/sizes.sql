@@ -1,4 +1,4 @@
--- Operations, bytes and GPU time by size of message, in powers of two.
+-- Operations, bytes and GPU time by size of message.
 select
     size_bytes as size_bytes,
     cast(sum(operations) as bigint) as operations,

@@ -3,8 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from ncclscope.analysis.groups import Group, GroupSums, Key, merge
 from ncclscope.analysis.kernel_exposure import KernelExposure
+from ncclscope.analysis.measures import size_class
 from ncclscope.analysis.ranks import ArrivalCoverage, RankRow, TrafficRow
 from ncclscope.analysis.training_steps import StepSummary
 from ncclscope.analysis.waiting.origins import WaitingAccount
@@ -132,10 +135,11 @@ class Summary:
 def size_rows(
     by_size: Iterable[tuple[int | None, int, int | None, int | None]],
 ) -> tuple[SizeRow, ...]:
-    """Powers of two that occur, from (size, operations, bytes, GPU time)."""
+    """Classes of sizes that occur, from (size, operations, bytes, GPU time)."""
+    rows = list(by_size)
+    lows = size_class(np.array([size or 0 for size, *_ in rows], np.int64)).tolist()
     classes: dict[int, list[int]] = {}
-    for size, *numbers in by_size:
-        low = 1 << (size.bit_length() - 1) if size else 0
+    for low, (_, *numbers) in zip(lows, rows, strict=True):
         sums = classes.setdefault(low, [0, 0, 0])
         classes[low] = [a + (b or 0) for a, b in zip(sums, numbers, strict=True)]
     return tuple(SizeRow(low, *classes[low]) for low in sorted(classes))

@@ -21,7 +21,7 @@ from ncclscope.live.metrics import DURATION_BOUNDS_NS, size_class
 from ncclscope.live.series import Histogram
 from ncclscope.model.process.launch_times import EXACT_ERROR_SHARE, EventExcess
 from ncclscope.model.schema import NOT_SAMPLED
-from ncclscope.nccl.algorithms import ALGORITHMS, PROTOCOLS, WITH_EXACT_STOP
+from ncclscope.nccl.algorithms import WITH_EXACT_STOP
 from ncclscope.nccl.bandwidth import bus_factor
 from ncclscope.nccl.functions import ALL_WAIT
 from ncclscope.nccl.operation_bytes import bits_per_count, operation_bytes
@@ -83,20 +83,13 @@ def operation_key(
 ) -> OperationKey:
     """The key of one record, `row` of a Tally slot."""
     v1 = bool(row["bits"] & layout.TALLY_NUMBERS)
-
-    def name(field_name: str, numbered: tuple[str, ...]) -> str:
-        number = int(row[field_name])
-        if not v1:
-            return strings.plain(number)
-        return numbered[number] if number < len(numbered) else ""
-
     return OperationKey(
         int(row["level"]),
         communicators.get(int(row["comm"])),
         strings.function(int(row["func"]), v1),
         strings.datatype(int(row["dtype"]), v1),
-        name("algo", ALGORITHMS),
-        name("proto", PROTOCOLS),
+        strings.algorithm(int(row["algo"]), v1),
+        strings.protocol(int(row["proto"]), v1),
     )
 
 

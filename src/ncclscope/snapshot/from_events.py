@@ -264,7 +264,7 @@ def _operation_in_flight(
         order=order,
         function=function if kind == "Coll" or function else PAIRED[0],
         datatype=strings.datatype(int(slot["dtype"]), v1),
-        algorithm=strings.plain(int(slot["algo"])) if kind == "Coll" else "",
+        algorithm=strings.algorithm(int(slot["algo"]), v1) if kind == "Coll" else "",
         count=int(slot["count"]),
         peer=peer,
         channels=int(slot["channels"] if kind == "Coll" else slot["chan"]),

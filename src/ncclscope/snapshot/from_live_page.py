@@ -126,7 +126,7 @@ def _operation_in_flight(
         order=int(row["order"]),
         function=strings.function(int(row["func"]), v1),
         datatype=strings.datatype(int(row["dtype"]), v1),
-        algorithm=strings.plain(int(row["algo"])),
+        algorithm=strings.algorithm(int(row["algo"]), v1),
         count=int(row["count"]),
         peer=int(row["peer"]) if row["peer"] >= 0 else None,
         channels=int(row["channels"]),

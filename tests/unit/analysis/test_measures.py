@@ -1,5 +1,6 @@
 """Measures against their definitions: the same in numpy, in SQL and by hand."""
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -168,3 +169,14 @@ def test_percentiles_are_those_of_numpy(count: int) -> None:
     percents = (0, 1, 50, 95, 99, 100)
     exact = np.percentile(values, percents, method="inverted_cdf").tolist()
     assert measures.percentiles(values, percents) == exact
+
+
+def test_classes_of_sizes_are_the_same_in_sql_and_in_arrays() -> None:
+    sizes = [-1, 0, 1, 2, 3, 4, 1023, 1024, 1025, (1 << 40) - 1, 1 << 40]
+    expected = [-1, 0, 1, 2, 2, 4, 512, 1024, 1024, 1 << 39, 1 << 40]
+    assert measures.size_class(np.array(sizes)).tolist() == expected
+    values = ", ".join(f"({place}, {size})" for place, size in enumerate(sizes))
+    rows = duckdb.sql(
+        f"select {measures.SIZE_CLASS_SQL} from (values {values}) as t(place, size_bytes) order by place"
+    ).fetchall()
+    assert [row[0] for row in rows] == expected

@@ -28,7 +28,6 @@ from ncclscope.model.schema import (
     Columns,
 )
 from ncclscope.model.vocabulary import Vocabulary
-from ncclscope.nccl.algorithms import ALGORITHMS, PROTOCOLS
 
 LARGEST = 1 << 61  # that a counter can hold: damaged captures may say more
 _LEVELS = {
@@ -140,11 +139,6 @@ def _event_times(times: npt.NDArray[np.void], excess_ns: int) -> Columns:
 def _names(keys: list[CallKey], strings: ProcessStrings, words: Vocabulary) -> Columns:
     """Codes of the names in the keys, NONE for unknown ones."""
 
-    def numbered(names: tuple[str, ...], number: int, v1: bool) -> str:
-        if not v1:
-            return strings.plain(number)
-        return names[number] if number < len(names) else ""
-
     def codes(sort: str, names: list[str]) -> npt.NDArray[np.int8]:
         return np.array([words.code(sort, name) if name else NONE for name in names], np.int8)
 
@@ -153,8 +147,8 @@ def _names(keys: list[CallKey], strings: ProcessStrings, words: Vocabulary) -> C
     return {
         "function": codes("function", [strings.function(k.function, old) for k, old in both]),
         "datatype": codes("datatype", [strings.datatype(k.datatype, old) for k, old in both]),
-        "algorithm": codes("algorithm", [numbered(ALGORITHMS, k.algorithm, o) for k, o in both]),
-        "protocol": codes("protocol", [numbered(PROTOCOLS, k.protocol, o) for k, o in both]),
+        "algorithm": codes("algorithm", [strings.algorithm(k.algorithm, old) for k, old in both]),
+        "protocol": codes("protocol", [strings.protocol(k.protocol, old) for k, old in both]),
     }
 
 
