@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import publish, table
-from ncclscope.analysis.query import connect, sql_text
+from ncclscope.analysis.query import TEXT_TABLES, connect, sql_text
 from ncclscope.analysis.selection import Selection
 from tests.support.model_builders import random_model
 from tests.support.sql_engines import (
     CLICKHOUSE_SETTINGS,
-    TABLES,
     TEXTS,
     Engine,
     in_order,
@@ -52,7 +51,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         with connect(random_model(_OPERATIONS, seed=4), Selection()) as connection:
-            for name in TABLES:
+            for name in TEXT_TABLES:
                 connection.execute(f"copy {name} to '{folder / name}.parquet' (format parquet)")
         expected = _rows(on_duckdb(folder))
         for title, make in engines.items():

@@ -8,9 +8,9 @@ from typing import Any
 import duckdb
 import pytest
 
+from ncclscope.analysis.query import TEXT_TABLES
 from ncclscope.analysis.selection import DEFAULT_BY, KEYS
 
-TABLES = ("operations", "instances", "communicators", "members")
 FINEST = ", ".join(KEYS[name] for name in (*DEFAULT_BY, "rank", "algorithm"))
 # Texts in the order in which they may use each other's results, with what fills their places.
 TEXTS: list[tuple[str, dict[str, str | int]]] = [
@@ -30,7 +30,7 @@ Engine = Callable[[str, str], list[tuple[Any, ...]]]
 
 def on_duckdb(folder: Path) -> Engine:
     connection = duckdb.connect()
-    for table in TABLES:
+    for table in TEXT_TABLES:
         connection.execute(f"create view {table} as from '{folder / table}.parquet'")
 
     def run(name: str, text: str) -> list[tuple[Any, ...]]:
@@ -43,7 +43,7 @@ def on_duckdb(folder: Path) -> Engine:
 def on_polars(folder: Path) -> Engine:
     polars = pytest.importorskip("polars")
     context = polars.SQLContext(
-        {table: polars.scan_parquet(folder / f"{table}.parquet") for table in TABLES}
+        {table: polars.scan_parquet(folder / f"{table}.parquet") for table in TEXT_TABLES}
     )
 
     def run(name: str, text: str) -> list[tuple[Any, ...]]:
@@ -57,7 +57,7 @@ def on_polars(folder: Path) -> Engine:
 def on_datafusion(folder: Path) -> Engine:
     datafusion = pytest.importorskip("datafusion")
     context = datafusion.SessionContext()
-    for table in TABLES:
+    for table in TEXT_TABLES:
         context.register_parquet(table, str(folder / f"{table}.parquet"))
 
     def run(name: str, text: str) -> list[tuple[Any, ...]]:
@@ -80,7 +80,7 @@ def on_spark(folder: Path) -> Engine:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
-    for table in TABLES:
+    for table in TEXT_TABLES:
         session.read.parquet(str(folder / f"{table}.parquet")).createOrReplaceTempView(table)
 
     def run(name: str, text: str) -> list[tuple[Any, ...]]:
@@ -106,7 +106,7 @@ def on_clickhouse(folder: Path) -> Engine:
     def create(table: str, text: str) -> None:
         session.query(f"create table {table} engine = Memory as {text}")
 
-    for table in TABLES:
+    for table in TEXT_TABLES:
         create(table, f"select * from file('{folder / table}.parquet', Parquet)")
 
     def run(name: str, text: str) -> list[tuple[Any, ...]]:

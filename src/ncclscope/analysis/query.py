@@ -2,25 +2,31 @@
 
 SQL texts keep to what DuckDB, Spark, Polars, DataFusion and ClickHouse understand alike: signed
 integers, explicit aliases, no QUALIFY, FILTER or GROUP BY ALL, sums cast to bigint. They name the
-tables `operations`, `instances`, `communicators` and `members`, whose columns are those of
-model/schema.py, so that the same texts run over exported Parquet.
+tables `operations`, `instances` and `members`, whose columns are those of model/schema.py, so that
+the same texts run over exported Parquet.
 """
 
+import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from ncclscope.analysis.measures import BEGAN_SQL, GRADE_SQL
-from ncclscope.analysis.selection import Selection
+from ncclscope.analysis.selection import KEYS, Selection
 from ncclscope.errors import FormatError
 from ncclscope.model.model import Model
 from ncclscope.model.schema import GPU_SOURCES, NONE, TABLES, Column
 from ncclscope.model.sql_views import kept_columns, literal, open_connection, rows_of_table
 
 Row = tuple[Any, ...]
+TEXT_TABLES = ("operations", "instances", "members")
 _SQL = Path(__file__).parent
+# So many rows are named once and copied. DuckDB would plan the expressions of a view for each text,
+# which takes longer than to run over this many rows; of more rows a copy takes memory.
+_COPIED_ROWS = 100_000
 # Places that any text may have.
 _MEASURES = {
     "began_ns": BEGAN_SQL,
@@ -35,25 +41,36 @@ def sql_text(name: str, **values: str | int) -> str:
 
 
 def connect(model: Model, selection: Selection) -> duckdb.DuckDBPyConnection:
-    """A connection with a view of each table, restricted to the selection."""
+    """A connection with the tables and columns that the texts name, restricted to the selection."""
     connection = open_connection()
-    for sort, names in model.words.items():
-        if names:  # an enum is a small number to DuckDB: quick to compare and to group by
+    named = _names_in_texts()
+    columns = {table: [c for c in TABLES[table] if c.name in named] for table in TEXT_TABLES}
+    with_words = {column.name for shown in columns.values() for column in shown if column.words}
+    for sort in sorted(with_words):
+        if names := model.words[sort]:  # an enum is a small number: quick to compare and group by
             listed = ", ".join(map(literal, names))
             connection.execute(f"create type {sort}_name as enum ({listed})")
-    for table, columns in TABLES.items():
-        raw = kept_columns(model, table, 0, rows_of_table(model, table))
-        connection.register(f"raw_{table}", raw)
+    for table, shown in columns.items():
+        count = rows_of_table(model, table)
+        connection.register(f"raw_{table}", kept_columns(model, table, 0, count))
         selected = table in ("operations", "instances")
         where = selection.sql(model, table) if selected else "true"
         whole = model.whole.get(table, frozenset())
-        shown = ", ".join(_expression(column, model.words, whole) for column in columns)
+        listed = ", ".join(_expression(column, model.words, whole) for column in shown)
         if table == "operations":
-            shown += f", {_dimension(model)} as dimension"
+            listed += f", {_dimension(model)} as dimension"
+        kind = "table" if count <= _COPIED_ROWS else "view"
         connection.execute(
-            f"create temp view {table} as select {shown} from raw_{table} where {where}"
+            f"create temp {kind} {table} as select {listed} from raw_{table} where {where}"
         )
     return connection
+
+
+@cache
+def _names_in_texts() -> frozenset[str]:
+    """Every word of the texts and of what fills their places: among them the columns they need."""
+    texts = [path.read_text() for path in _SQL.glob("*.sql")]
+    return frozenset(re.findall(r"\w+", " ".join([*texts, *_MEASURES.values(), *KEYS.values()])))
 
 
 def _dimension(model: Model) -> str:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from ncclscope.analysis.query import connect, sql_text
+from ncclscope.analysis.query import TEXT_TABLES, connect, sql_text
 from ncclscope.analysis.selection import Selection
 from tests.support.model_builders import random_model
 from tests.support.packages import needs
-from tests.support.sql_engines import TABLES, TEXTS, in_order, on_datafusion, on_duckdb, on_polars
+from tests.support.sql_engines import TEXTS, in_order, on_datafusion, on_duckdb, on_polars
 
 pytestmark = needs("polars", "datafusion")
 
@@ -19,7 +19,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, lis
     """Rows by engine and text."""
     folder = tmp_path_factory.mktemp("parquet")
     with connect(random_model(30_000, seed=4), Selection()) as connection:
-        for table in TABLES:
+        for table in TEXT_TABLES:
             connection.execute(f"copy {table} to '{folder / table}.parquet' (format parquet)")
     engines = {"duckdb": on_duckdb, "polars": on_polars, "datafusion": on_datafusion}
     found: dict[str, dict[str, list[Any]]] = {}

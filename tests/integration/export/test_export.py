@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 import ncclscope as package
-from ncclscope.analysis.query import connect, sql_text
+from ncclscope.analysis.query import TEXT_TABLES, connect, sql_text
 from ncclscope.analysis.selection import Selection
 from ncclscope.api import Capture
 from ncclscope.errors import NcclscopeError, UsageError
@@ -391,7 +391,7 @@ def test_analyses_run_over_the_dataset(
     monkeypatch.setattr(parquet, "has_pyarrow", lambda: with_pyarrow)
     model = random_model(3_000, seed=5)
     write_parquet(model, ALL, tmp_path / "d")
-    for table in sql_engines.TABLES:
+    for table in TEXT_TABLES:
         (tmp_path / f"{table}.parquet").symlink_to(tmp_path / "d" / table / "part-00000.parquet")
     makers = (sql_engines.on_duckdb, sql_engines.on_polars, sql_engines.on_datafusion)
     engines = [make(tmp_path) for make in makers]
