@@ -13,7 +13,7 @@ from ncclscope.model.model import Model
 from ncclscope.model.process.durations import COUNTED_REPLAYS
 from ncclscope.model.schema import NOT_SAMPLED
 from tests.support.player import ncclscope
-from tests.support.sampled_jobs import run_sampled
+from tests.support.sampled_jobs import SIMULATED_EXCESS_NS, run_calibrated, run_sampled
 
 
 def names_of(model: Model, column: str) -> dict[str, int]:
@@ -22,18 +22,21 @@ def names_of(model: Model, column: str) -> dict[str, int]:
     return {model.words[column][code]: int(n) for code, n in zip(codes, counts, strict=True)}
 
 
+def calibrated(folder: Path, mode: str) -> Path:
+    """The capture of a job whose events were measured, on all ranks."""
+    cases = ("eager:300", "messages:72", "graphs:5")
+    ranks = run_calibrated(folder, *cases, mode=mode, excess_ns=SIMULATED_EXCESS_NS)
+    return ranks[0].folder.parent
+
+
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    capture = tmp_path_factory.mktemp("sampled") / "trace"
-    run_sampled(capture, "eager:300", "messages:72", "graphs:5", mode="trace")
-    return capture
+    return calibrated(tmp_path_factory.mktemp("sampled"), "trace")
 
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    capture = tmp_path_factory.mktemp("sampled") / "profile"
-    run_sampled(capture, "eager:300", "messages:72", "graphs:5", mode="profile")
-    return capture
+    return calibrated(tmp_path_factory.mktemp("sampled"), "profile")
 
 
 def test_launches_give_operations_their_times(traced: Path) -> None:
@@ -46,7 +49,7 @@ def test_launches_give_operations_their_times(traced: Path) -> None:
     timed = operations["duration_ns"] >= 0
     assert (operations["start_ns"][timed] >= operations["launch_ns"][timed] - 1_000_000).all()
     # The simulated GPU takes 2 µs for an event, and takes them off again.
-    assert {row.event_excess_ns for row in model.processes} == {2000}
+    assert {row.event_excess_ns for row in model.processes} == {SIMULATED_EXCESS_NS}
     assert {row.gpu_timing for row in model.processes} == {"sampled"}
 
 

@@ -17,7 +17,9 @@ from tests.support.sampled_jobs import (
     EVENT_FUNCTIONS,
     MARKER_FUNCTIONS,
     REASONS,
+    SIMULATED_EXCESS_NS,
     launches,
+    run_calibrated,
     run_sampled,
     sums,
 )
@@ -107,7 +109,7 @@ def test_a_launch_time_names_its_launch_and_lies_after_it(tmp_path: Path) -> Non
 
 def test_the_excess_of_events_is_measured_with_markers(tmp_path: Path) -> None:
     """The simulated GPU takes 2 µs for an event."""
-    for rank in run_sampled(tmp_path / "c", "eager:4", ranks=1):
+    for rank in run_calibrated(tmp_path / "c", "eager:4", ranks=1, excess_ns=SIMULATED_EXCESS_NS):
         (clock,) = rank.meta("EventClock")
         assert clock["calibrated"] == 1
         assert clock["samples"] == 32

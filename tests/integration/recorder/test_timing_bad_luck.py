@@ -22,6 +22,7 @@ from tests.support.sampled_jobs import (
     REASONS,
     Rank,
     launches,
+    run_calibrated,
     run_sampled,
     sums,
 )
@@ -38,17 +39,6 @@ def last_counts(rank: Rank) -> list[tuple[int, int]]:
     """The last count of each capture, in order, and whether there may be more."""
     last = {int(slot["capture"]): slot for slot in rank.meta("GraphReplays")}
     return [(int(slot["replays"]), int(slot["at_least"])) for _, slot in sorted(last.items())]
-
-
-def run_counting_in_gpu(capture: Path, *cases: str, **variables: str) -> list[Rank]:
-    """Runs until no rank's markers count in host memory, which they do where the simulated GPU was
-    too slow to be measured at init: a busy machine.
-    """
-    for attempt in range(10):
-        ranks = run_sampled(capture / str(attempt), *cases, **variables)
-        if all(rank.meta("EventClock")["calibrated"].all() for rank in ranks):
-            return ranks
-    pytest.fail("the simulated GPU was too slow, ten times")
 
 
 def notes_of(rank: Rank) -> bytes:
@@ -137,7 +127,7 @@ def test_an_early_stop_is_a_lower_bound_and_an_event_is_not(tmp_path: Path) -> N
 # ---- graphs ----
 def test_an_updated_graph_counts_for_the_capture_that_it_became(tmp_path: Path) -> None:
     """Five replays, six after an update, seven after one that CUDA refuses."""
-    for rank in run_counting_in_gpu(tmp_path / "c", "updated_graph:5"):
+    for rank in run_calibrated(tmp_path / "c", "updated_graph:5"):
         assert rank.printed == [{"update": 0}, {"update": 910}]
         assert last_counts(rank) == [(5, 0), (6 + 7, 0), (0, 0)]
 
@@ -154,7 +144,7 @@ def test_child_graphs_count_as_often_as_they_run(tmp_path: Path) -> None:
 def test_a_graph_that_is_destroyed_while_its_markers_are_pending_is_counted(
     tmp_path: Path,
 ) -> None:
-    for rank in run_counting_in_gpu(tmp_path / "c", "destroyed_graph:5"):
+    for rank in run_calibrated(tmp_path / "c", "destroyed_graph:5"):
         assert last_counts(rank) == [(5, 0)]
 
 
@@ -163,7 +153,7 @@ def test_a_destroyed_context_takes_its_own_times_alone(tmp_path: Path) -> None:
     """Of 16 timed launches 8 are of a context that is gone when their events are read; the graph's
     replay is what its marker published.
     """
-    for rank in run_counting_in_gpu(tmp_path / "c", "destroyed_context:8"):
+    for rank in run_calibrated(tmp_path / "c", "destroyed_context:8"):
         assert launches(rank) == {"sampled": 16, "timed": 8, "cuda_error": 8, "captured": 1}
         assert last_counts(rank) == [(1, 1)]
         assert sums(rank) == (17, 8, 1, 8)
@@ -178,14 +168,14 @@ def test_a_destroyed_context_is_not_made_current_at_exit(
     """The helper thread reads last counts in their context, where that is alive: the simulated driver
     ends the process that makes a destroyed one current.
     """
-    for rank in run_counting_in_gpu(tmp_path / "c", *cases):
+    for rank in run_calibrated(tmp_path / "c", *cases):
         assert {at_least for _, at_least in last_counts(rank)} == {1}
         assert all(replays >= 1 for replays, _ in last_counts(rank))
 
 
 def test_a_context_that_cannot_be_made_current_leaves_a_lower_bound(tmp_path: Path) -> None:
     faults = "cuCtxPushCurrent_v2@1+=709"
-    rank, _ = run_counting_in_gpu(
+    rank, _ = run_calibrated(
         tmp_path / "c", "graphs:5", "leave:1", NCCLSCOPE_SIM_CUDA_FAULTS=faults
     )
     assert {at_least for _, at_least in last_counts(rank)} == {1}
