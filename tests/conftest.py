@@ -2,8 +2,10 @@
 marks on slow tests and on tests in real time; CPU time by file and, of `make quick`, by test.
 """
 
+import gc
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from itertools import chain
@@ -60,11 +62,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure() -> None:
     """Gives this test process a private /dev/shm, as root, and compiled modules to it and to its
-    children: rewriting the assertions of all tests takes 8 s of CPU in each process.
+    children: rewriting the assertions of all tests takes 8 s of CPU in each process. Interrupts
+    reach them, even if a shell started the tests in its background. numpy's threads have no work.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     use_private_shm()
+
+
+def pytest_collection_finish() -> None:
+    """Keeps the garbage collector from thousands of tests and modules that stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 _CLOCK = CpuClock()
