@@ -102,6 +102,8 @@ def ask_file(data: dict[str, Any], requests: list[Request]) -> list[Any]:
 
 def assert_same(file: Any, server: Any, where: str) -> None:
     """Equal, but for the last digits of sums of floats."""
+    if file == server:
+        return
     if isinstance(server, dict):
         assert set(file) == set(server), where
         for name in server:
