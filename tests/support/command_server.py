@@ -7,6 +7,7 @@ JSON with the words, directory, environment and files for the output, and answer
 and the CPU time of all commands so far.
 """
 
+import gc
 import importlib
 import json
 import math
@@ -15,8 +16,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,22 +46,52 @@ class CommandServer:
         """A command in an environment, as `subprocess.run` gives it back."""
         with tempfile.TemporaryDirectory() as folder:
             files = [Path(folder) / "out", Path(folder) / "err"]
-            request = {
-                "words": words,
-                "cwd": cwd or os.getcwd(),
-                "environment": dict(environment),
-                "files": [str(path) for path in files],
-                "timeout": timeout,
-            }
-            assert self._process.stdin
-            assert self._process.stdout
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            code, self.seconds = json.loads(self._process.stdout.readline())
+            code = self._ask(words, cwd, timeout, environment, files)
             out, err = (path.read_text() for path in files)
         if code == -signal.SIGALRM:
             raise subprocess.TimeoutExpired(words, timeout, out, err)
         return subprocess.CompletedProcess(words, code, out, err)
+
+    def run_on_terminal(self, words: list[str], environment: Mapping[str, str]) -> str:
+        """What a terminal gets of a command."""
+        reader, terminal = os.openpty()
+        shown = bytearray()
+
+        def read() -> None:
+            with suppress(OSError):  # when nobody has it open any more
+                while data := os.read(reader, 1 << 16):
+                    shown.extend(data)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        self._ask(words, None, 120, environment, [Path(os.ttyname(terminal))] * 2)
+        os.close(terminal)
+        thread.join()
+        os.close(reader)
+        return shown.decode()
+
+    def _ask(
+        self,
+        words: list[str],
+        cwd: str | None,
+        timeout: float,
+        environment: Mapping[str, str],
+        files: list[Path],
+    ) -> int:
+        """The exit code of a command that writes into files."""
+        request = {
+            "words": words,
+            "cwd": cwd or os.getcwd(),
+            "environment": dict(environment),
+            "files": [str(path) for path in files],
+            "timeout": timeout,
+        }
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        code, self.seconds = json.loads(self._process.stdout.readline())
+        return int(code)
 
 
 def _fixed_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -98,8 +131,15 @@ def _serve() -> None:
     for verb in cli.COMMANDS:
         name = verb.replace("-", "_")
         importlib.import_module(f"ncclscope.cli.{'import_' if name == 'import' else name}")
-    for module in ("numpy", "duckdb", "ncclscope.api", "ncclscope.diagnose.diagnosis"):
+    for module in (
+        "numpy.ma",
+        "numpy.random",
+        "duckdb",
+        "ncclscope.api",
+        "ncclscope.diagnose.diagnosis",
+    ):
         importlib.import_module(module)
+    gc.freeze()  # else a fork's first collection copies the pages of all modules
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
@@ -107,6 +147,7 @@ def _serve() -> None:
             os._exit(_command(request))
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         print(json.dumps([code, sum(os.times()[:4])]), flush=True)
+    gc.unfreeze()  # DuckDB complains of what stays
 
 
 if __name__ == "__main__":

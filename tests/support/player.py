@@ -118,6 +118,12 @@ def ncclscope(*arguments: str | Path, **options: Any) -> subprocess.CompletedPro
     )
 
 
+def shown_on_terminal(*arguments: str | Path, **variables: str) -> str:
+    """What a terminal gets of a command, with these variables."""
+    words = [str(argument) for argument in arguments]
+    return _command_server().run_on_terminal(words, os.environ | variables)
+
+
 @functools.cache
 def _command_server() -> CommandServer:
     return CommandServer()

@@ -1,15 +1,12 @@
 """On a terminal lines fit, but for paths, which stay in one piece."""
 
-import os
-import pty
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from ncclscope.simulation.scenario import Call, Communicators, Late, Scenario
-from tests.support.player import TRANSCRIPTS
+from tests.support.player import TRANSCRIPTS, shown_on_terminal
 from tests.support.writer import from_transcript, write_scenario
 
 _LATE = Scenario(
@@ -36,22 +33,8 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _shown(columns: int, *words: str | Path) -> list[str]:
     """The lines that a terminal gets."""
-    child, terminal = pty.fork()
-    if child == 0:
-        os.environ |= {"COLUMNS": str(columns), "TERM": "dumb"}
-        os.execv(sys.executable, [sys.executable, "-m", "ncclscope", *map(str, words)])
-    shown = b""
-    while True:
-        try:
-            data = os.read(terminal, 1 << 16)
-        except OSError:  # the verb has ended
-            break
-        if not data:
-            break
-        shown += data
-    os.close(terminal)
-    os.waitpid(child, 0)
-    return [line.rpartition("\r")[2] for line in shown.decode().replace("\r\n", "\n").split("\n")]
+    shown = shown_on_terminal(*words, COLUMNS=str(columns), TERM="dumb")
+    return [line.rpartition("\r")[2] for line in shown.replace("\r\n", "\n").split("\n")]
 
 
 def _check(columns: int, shown: list[str]) -> None:
