@@ -78,6 +78,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Lets the collector look at them again: DuckDB complains of what it does not take away."""
+    gc.unfreeze()
+
+
 _CLOCK = CpuClock()
 
 

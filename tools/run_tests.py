@@ -27,7 +27,7 @@ from tests.support.marks import MEASURING, WAITING
 PYTEST = [sys.executable, "-m", "pytest"]
 # Tests of a file share what its fixtures make: one worker runs them, in the order of conftest.py.
 BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder"]
-AGAIN = ["--reruns", "2"]
+AGAIN = ["--reruns", "2", "-raR"]  # names those that it tried again
 # More failures than these are no matter of a busy machine.
 MOST_TRIED_AGAIN = 5
 Lane = tuple["subprocess.Popen[bytes]", IO[str]]

@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.support.player import seconds_of_commands
+from tests.support.torch_jobs import seconds_of_torch
 
 _MOST_FILES = 25
 
 
 class CpuClock:
-    """CPU seconds of this process, of children that have ended, and of commands in forks."""
+    """CPU seconds of this process, of children that have ended, and of forks of servers."""
 
     def __init__(self) -> None:
         self._last_s = self._now_s()
@@ -25,7 +26,7 @@ class CpuClock:
         return self._last_s - last_s
 
     def _now_s(self) -> float:
-        return sum(os.times()[:4]) + seconds_of_commands()
+        return sum(os.times()[:4]) + seconds_of_commands() + seconds_of_torch()
 
 
 def lines_by_file(reports: Iterable[Any]) -> list[str]:
