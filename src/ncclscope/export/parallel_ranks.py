@@ -115,6 +115,7 @@ def _work(
 ) -> None:
     """Writes the ranks of one worker, and sends what it wrote of each."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends its workers
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which the parent may catch; it ends them by it
     uncopied = 0
     for place in range(number, len(ranks), workers):
         try:

@@ -127,6 +127,7 @@ def _work(
     folders: Sequence[Path], target: Path, pipe: Connection, others: list[Connection]
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends its workers
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which the parent may catch; it ends them by it
     for other in others:  # so that a worker notices when its parent is gone
         other.close()
     keep_memory()

@@ -330,6 +330,7 @@ class Timeline:
 def _leave_interrupts() -> None:
     """Ctrl-C goes to all processes of a terminal: the first one ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which the parent catches; it ends them by it
 
 
 def _rows_file(index_folder: Path, folder: Path) -> Path:

@@ -5,6 +5,7 @@ what the model holds.
 import gzip
 import itertools
 import json
+import signal
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -320,8 +321,12 @@ def test_a_worker_that_fails_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("ncclscope.export.trace_file.layers_of", full)
-    with pytest.raises(package.errors.NcclscopeError, match=r"cannot write .*: No space left"):
-        write_perfetto(capture.model, Selection(), tmp_path / "t.pftrace")
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # as `serve` does: workers must end
+    try:
+        with pytest.raises(package.errors.NcclscopeError, match=r"cannot write .*: No space left"):
+            write_perfetto(capture.model, Selection(), tmp_path / "t.pftrace")
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
 
 
