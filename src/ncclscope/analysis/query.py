@@ -49,7 +49,7 @@ def connect(model: Model, selection: Selection) -> duckdb.DuckDBPyConnection:
     for sort in sorted(with_words):
         if names := model.words[sort]:  # an enum is a small number: quick to compare and group by
             listed = ", ".join(map(literal, names))
-            connection.execute(f"create type {sort}_name as enum ({listed})")
+            connection.execute(f"create temp type {sort}_name as enum ({listed})")
     for table, shown in columns.items():
         count = rows_of_table(model, table)
         connection.register(f"raw_{table}", kept_columns(model, table, 0, count))

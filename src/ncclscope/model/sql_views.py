@@ -8,6 +8,7 @@ import errno
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -69,9 +70,29 @@ def _with_row_number(table: str) -> tuple[Column, ...]:
     return (number, *columns) if number else columns
 
 
+def open_database() -> duckdb.DuckDBPyConnection:
+    """A connection to a database of its own: for users, who may make tables in it."""
+    return _configured(duckdb.connect(":memory:"))
+
+
 def open_connection() -> duckdb.DuckDBPyConnection:
-    """A connection of its own."""
-    connection = duckdb.connect(":memory:")
+    """A connection to this process's one database, which takes 25 ms of CPU to make. What it makes
+    there must be temporary: that is its own, and goes with it.
+    """
+    try:
+        return _configured(_database(os.getpid()).cursor())
+    except duckdb.Error:  # an error within DuckDB makes a database useless
+        _database.cache_clear()
+        return _configured(_database(os.getpid()).cursor())
+
+
+@cache
+def _database(process: int) -> duckdb.DuckDBPyConnection:
+    """The database of a process: its threads are not there in a fork."""
+    return duckdb.connect(":memory:")
+
+
+def _configured(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     connection.execute("set enable_progress_bar = false")
     limit = database_limit_bytes()
     if limit is not None:

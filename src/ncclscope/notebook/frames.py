@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 
 from ncclscope.errors import NcclscopeError
-from ncclscope.model.sql_views import open_connection
+from ncclscope.model.sql_views import open_database
 
 if TYPE_CHECKING:
     import pandas
@@ -58,7 +58,7 @@ def relation_of(rows: Rows) -> Relation:
     flat = [_flat(row) for row in rows]
     names = list(dict.fromkeys(name for row in flat for name in row))
     columns = {name: _column([row.get(name) for row in flat]) for name in names}
-    connection = open_connection()
+    connection = open_database()
     if not columns:
         return connection.sql("select null as nothing limit 0")
     connection.register("answer", columns)

@@ -25,7 +25,7 @@ from ncclscope.model.sql_views import (
     create_small_tables,
     create_system_table,
     literal,
-    open_connection,
+    open_database,
     raw_columns,
     rows_of_table,
     select_list,
@@ -185,7 +185,7 @@ def _added(model: Model, table: str) -> list[str]:
 
 def connect(model: Model) -> duckdb.DuckDBPyConnection:
     """A connection with the saved tables of a model as they are shown."""
-    connection = open_connection()
+    connection = open_database()
     connection.execute("set python_scan_all_frames = true")  # users' own tables can be joined
     connection.execute("set temp_directory = ?", [str(Path(tempfile.gettempdir(), "ncclscope"))])
     _set_ranks(connection, model)

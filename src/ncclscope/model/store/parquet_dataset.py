@@ -199,7 +199,7 @@ def _words(connection: duckdb.DuckDBPyConnection, path: Path) -> Vocabulary:
     for sort, names in words.lists.items():
         if names:
             listed = ", ".join(map(literal, names))
-            connection.execute(f"create type {sort}_name as enum ({listed})")
+            connection.execute(f"create temp type {sort}_name as enum ({listed})")
     return words
 
 
