@@ -47,8 +47,9 @@ def begin(backend):
 
 
 _SERVER = """
-import json, os, runpy, signal, sys
-import torch, torch._dynamo, torch.nn, torch.distributed
+import gc, json, os, runpy, signal, sys
+import torch, torch._dynamo, torch._inductor.compile_fx, torch.nn, torch.distributed
+gc.freeze()
 for line in sys.stdin:
     ranks = []
     for request in json.loads(line):
