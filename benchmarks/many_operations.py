@@ -4,7 +4,8 @@
     OPERATIONS=1e7,1e8 python -m benchmarks many_operations
 
 Logs are written and decoded node by node, so that all of them never lie on the disk at once. For
-each operation the disk needs about 380 bytes.
+each operation the disk needs about 380 bytes. `python -m benchmarks.operations_in_parts` does the
+same with more workers, and in several runs of some minutes.
 """
 
 import os
@@ -59,13 +60,13 @@ def _private_mb(pid: int) -> float:
 
 
 @contextmanager
-def workers(folder: Path) -> Iterator[tuple[str, list[int]]]:
+def workers(folder: Path, count: int = WORKERS) -> Iterator[tuple[str, list[int]]]:
     """The address of a Dask cluster, and the processes of its workers."""
     import distributed
 
     with (
         distributed.LocalCluster(
-            n_workers=WORKERS, threads_per_worker=1, dashboard_address=":0", memory_limit=0,
+            n_workers=count, threads_per_worker=1, dashboard_address=":0", memory_limit=0,
             local_directory=str(folder),
         ) as cluster,
         distributed.Client(cluster) as client,
@@ -74,8 +75,12 @@ def workers(folder: Path) -> Iterator[tuple[str, list[int]]]:
         yield cluster.scheduler_address, pids
 
 
-def cost_of(pids: list[int], *words: str | Path) -> Cost:
-    """Runs a verb to its end. `pids`: of workers."""
+class OutOfTimeError(Exception):
+    """A command did not end in time; its cost until then."""
+
+
+def cost_of(pids: list[int], *words: str | Path, within_s: float | None = None) -> Cost:
+    """Runs a verb to its end. `pids`: of workers. `within_s`: it is stopped after this time."""
     before, began = sum(map(_cpu_s, pids)), time.monotonic()
     cost = Cost(private_mb={"command": 0.0, "worker": 0.0})
     command = [sys.executable, "-m", "ncclscope", *map(str, words)]
@@ -86,54 +91,63 @@ def cost_of(pids: list[int], *words: str | Path) -> Cost:
         def watch() -> None:
             while not ended.wait(0.05):
                 cost.add(Cost(private_mb={"command": _private_mb(running.pid)}))
-                cost.add(Cost(private_mb={"worker": max(map(_private_mb, pids))}))
+                cost.add(Cost(private_mb={"worker": max(map(_private_mb, pids), default=0.0)}))
 
         watcher = threading.Thread(target=watch)
         watcher.start()
+        stopper = threading.Timer(within_s or threading.TIMEOUT_MAX, running.kill)
+        stopper.start()
         _, status, usage = os.wait4(running.pid, 0)
+        stopper.cancel()
         ended.set()
         running.returncode = os.waitstatus_to_exitcode(status)
         watcher.join()
-    assert running.returncode == 0, f"{words} failed"
     cost.cpu_s = usage.ru_utime + usage.ru_stime + sum(map(_cpu_s, pids)) - before
     cost.wall_s = time.monotonic() - began
     print(*words, cost, flush=True)  # of a run that does not reach its end
+    if within_s is not None and cost.wall_s >= within_s:
+        raise OutOfTimeError(cost)
+    assert running.returncode == 0, f"{words} failed"
     return cost
 
 
-def _size(folder: Path, pattern: str) -> int:
+def size_of(folder: Path, pattern: str) -> int:
     return sum(path.stat().st_size for path in folder.glob(pattern))
 
 
-def measure(folder: Path, operations: int) -> tuple[dict[str, Cost], dict[str, int]]:
-    """What each verb costs with this number of operations, and the bytes on the disk."""
-    capture, decoding = folder / "capture", Cost()
+def spec_of(operations: int) -> SyntheticSpec:
+    """Tensor-parallel groups of a node, data-parallel ones across nodes, and a world."""
     ranks = range(RANKS)
     groups = [tuple(ranks[first : first + RANKS_PER_NODE]) for first in ranks[::RANKS_PER_NODE]]
     groups += [tuple(ranks[first::RANKS_PER_NODE]) for first in range(RANKS_PER_NODE)]
-    spec = SyntheticSpec(
+    return SyntheticSpec(
         processes=RANKS,
         operations=operations // RANKS,
         ranks_per_node=RANKS_PER_NODE,
         communicators=(*groups, tuple(ranks)),
     )
+
+
+def measure(folder: Path, operations: int) -> tuple[dict[str, Cost], dict[str, int]]:
+    """What each verb costs with this number of operations, and the bytes on the disk."""
+    capture, decoding = folder / "capture", Cost()
     sizes = {"log": 0}
     with workers(folder) as (address, pids):
 
         def decode(process: int) -> None:
             if process % RANKS_PER_NODE == RANKS_PER_NODE - 1:
-                sizes["log"] += _size(capture, "*/log.*")
+                sizes["log"] += size_of(capture, "*/log.*")
                 decoding.add(cost_of(pids, "decode", capture, "--remove-raw", "--on", address))
 
-        synthetic(capture, spec, decode)
-        sizes["decoded"] = _size(capture, "*/decoded.*")
+        synthetic(capture, spec_of(operations), decode)
+        sizes["decoded"] = size_of(capture, "*/decoded.*")
         report = ("report", capture, "--json")
         costs = {
             "decode": decoding,
             "report, cold": cost_of(pids, *report, "--on", address),
             "report, from the saved model": cost_of(pids, *report),
         }
-    sizes["model"] = _size(capture, "model/*")
+    sizes["model"] = size_of(capture, "model/*")
     return costs, sizes
 
 

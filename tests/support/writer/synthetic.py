@@ -288,6 +288,15 @@ def write_process(capture: Path, place: Place, begin_ns: int, ended: bool) -> No
     folder.write("meta", layout.FILE_META, meta.slots())
 
 
+def simulated(spec: SyntheticSpec) -> tuple[Truth, int]:
+    """What happens in a job of one attempt, as `synthetic` writes it, and when it begins:
+    `write_process` writes its processes in any order.
+    """
+    rng = np.random.default_rng(spec.seed)
+    clocks, begin_ns = clocks_of(spec, rng), ORIGIN_NS + INIT_NS
+    return _happen(spec, rng, begin_ns, clocks), begin_ns
+
+
 def synthetic(
     capture: Path, spec: SyntheticSpec, after_process: Callable[[int], object] = bool
 ) -> Truth:
