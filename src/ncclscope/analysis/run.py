@@ -26,8 +26,10 @@ class Run:
     span_ns      how long single calls were recorded in it
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, sending: Bools | None = None) -> None:
+        """`sending`: of a run that is a part of another one, that one's."""
         self.model = model
+        self._sending = sending
         self.operations: Columns = model.tables["operations"]
         attempt = np.array([row.attempt for row in model.processes] or [0])
         self._is_last: Bools = attempt == attempt.max()  # by process
@@ -51,6 +53,15 @@ class Run:
         """Sends and receives."""
         form = self.operations["form"]
         return np.asarray(self.current & ((form == SEND) | (form == RECV)))
+
+    @cached_property
+    def sending(self) -> Bools:
+        """By communicator whether ranks send and receive on it; the last place is of NONE."""
+        if self._sending is not None:
+            return self._sending
+        sending = np.zeros(len(self.model.communicator_names) + 1, bool)
+        sending[self.operations["communicator"][self.p2p]] = True
+        return sending
 
     def column(self, name: str, rows: Ints) -> Ints:
         """A column of some operations as 64-bit integers."""

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,11 @@ from ncclscope.analysis.groups import Group
 from ncclscope.analysis.kernel_exposure import KernelExposure, kernel_exposure
 from ncclscope.analysis.selection import communicator_rows, parse_by
 from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
+from ncclscope.analysis.waiting.account import AccountOf
 from ncclscope.analysis.waiting.kept_account import kept_waiting_account
 from ncclscope.arrays.freed_memory import keep_freed_memory
 from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.engine_options import engine_on
 from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.cli.selection_options import selection_of
 from ncclscope.cli.terminal import output_width, uses_colour
@@ -34,20 +37,31 @@ if TYPE_CHECKING:
 _WIDEST = 160
 
 
+def _account_of(on: str) -> AccountOf:
+    """What makes the account of waiting: this machine, or `--on` of a long run."""
+    engine_of = engine_on(on)
+    if engine_of is None:
+        return kept_waiting_account
+    from ncclscope.analysis.waiting.account_on_engine import waiting_account_on
+
+    return partial(kept_waiting_account, make=partial(waiting_account_on, engine_of))
+
+
 def _summary(model: Model, arguments: argparse.Namespace, by: tuple[str, ...]) -> Summary:
     if has_counters_only(model):
         for option in ("rank", "since", "until", "last"):
             if getattr(arguments, option) is not None:
                 if model.completeness.paused_processes:  # some operations are on record
                     return summary_from_operations.summarize(
-                        model, selection_of(model, arguments), by, kept_waiting_account
+                        model, selection_of(model, arguments), by, _account_of(arguments.on)
                     )
                 message = f"cannot report --{option} of {model.path}: it has totals only"
                 raise UsageError(message, "Record with --mode trace to be able to")
         communicators = communicator_rows(model, arguments.comm) if arguments.comm else None
         return summary_from_counters.summarize(model, communicators, arguments.op, by)
     selection = selection_of(model, arguments)
-    return summary_from_operations.summarize(model, selection, by, kept_waiting_account)
+    account_of = _account_of(arguments.on)
+    return summary_from_operations.summarize(model, selection, by, account_of)
 
 
 def _exposure(model: Model, files: list[str]) -> KernelExposure | None:

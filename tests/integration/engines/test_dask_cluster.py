@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from ncclscope.analysis.selection import Selection
+from ncclscope.analysis.waiting.account import waiting_account
+from ncclscope.analysis.waiting.account_on_engine import tasks_on
 from ncclscope.cli import main
 from ncclscope.engines.dask_cluster import ClusterEngine, cluster_engine
 from ncclscope.errors import NcclscopeError, UsageError
@@ -151,6 +154,22 @@ def test_reports_are_equal(
         del answer["capture"]
         answers.append(answer)
     assert answers[0] == answers[1]
+
+
+def test_the_account_of_waiting_is_equal(cluster: Any, tmp_path: Path) -> None:
+    """Of a long run workers make it, window by window; each opens the saved model itself."""
+    _attempts(tmp_path / "capture")
+    model = open_model(tmp_path / "capture")
+    expected = waiting_account(model, Selection(), most_at_once=100)
+    with cluster_engine(
+        cluster.scheduler_address, [], tmp_path / "capture" / "model", print
+    ) as engine:
+        tasks = tasks_on(engine, model)
+        assert waiting_account(model, Selection(), most_at_once=100, tasks=tasks) == expected
+    account, path = expected
+    assert account is not None
+    assert account.total_ns > 0
+    assert path
 
 
 def test_decoded_files_are_equal(

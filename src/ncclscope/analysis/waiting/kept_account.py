@@ -7,7 +7,7 @@ a model alone: commands hand this to them.
 from typing import Any
 
 from ncclscope.analysis.selection import Selection
-from ncclscope.analysis.waiting.account import Answer, waiting_account
+from ncclscope.analysis.waiting.account import AccountOf, Answer, waiting_account
 from ncclscope.analysis.waiting.origins import KINDS, Origin, RankWaiting, WaitingAccount
 from ncclscope.analysis.waiting.path_parts import PathPart
 from ncclscope.model.model import Model
@@ -21,14 +21,18 @@ _SUMS = ("total_ns", "structure_ns", "start_up_ns", "below_clock_error_ns", "unk
 _START_UP = "start-up"  # of a path
 
 
-def kept_waiting_account(model: Model, selection: Selection) -> Answer:
-    """What `waiting_account` returns; that of a whole run is kept beside its saved model."""
+def kept_waiting_account(
+    model: Model, selection: Selection, make: AccountOf = waiting_account
+) -> Answer:
+    """What `waiting_account` returns; that of a whole run is kept beside its saved model. `make`:
+    makes it where it is not kept.
+    """
     if selection != Selection():
-        return waiting_account(model, selection)
+        return make(model, selection)
     kept = kept_account(model)
     if kept is not None:
         return kept
-    answer = waiting_account(model, selection)
+    answer = make(model, selection)
     keep_account(model, answer)
     return answer
 

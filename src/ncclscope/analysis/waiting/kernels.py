@@ -130,7 +130,7 @@ def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> 
         partner=partners[1],
         partner_sends=partners[2],
         error_ns=_errors(run, columns, first),
-        unseen=(untimed_of(run, len(columns)) if rows is None else {})
+        unseen=(untimed_of(int(run.current.sum()), len(columns)) if rows is None else {})
         | _unseen(columns, meeting[kernel], partners[0], kernel, own),
         timed_share=len(columns) / max(int(run.current.sum()), 1),
     )
@@ -249,8 +249,7 @@ def _classes(run: Run) -> Ints:
     Numbers in names of those that send and receive tell links of one kind apart, as in `pp8to4`.
     """
     table = run.model.tables["communicators"]
-    sends = np.zeros(len(table["ranks"]) + 1, bool)  # the last place stands for NONE
-    sends[run.operations["communicator"][run.p2p]] = True
+    sends = run.sending
     ranks, nodes = np.asarray(table["ranks"]).tolist(), np.asarray(table["nodes"]).tolist()
     numbers: dict[tuple[str, int, bool], int] = {}
     classes = []
@@ -278,8 +277,11 @@ def _kinds(run: Run, columns: _Columns, first: Ints) -> Numbers:
 
 
 def _errors(run: Run, columns: _Columns, first: Ints) -> Ints:
-    errors = np.append(np.asarray(run.model.tables["instances"]["error_ns"], np.int64), 0)
-    return np.maximum.reduceat(np.maximum(errors[columns.instance], 0), first)
+    matched = np.flatnonzero(columns.instance != NONE)
+    errors = np.zeros(len(columns), np.int64)
+    own = np.asarray(run.model.tables["instances"]["error_ns"])[columns.instance[matched]]
+    errors[matched] = np.maximum(own, 0)
+    return np.maximum.reduceat(errors, first)
 
 
 # ---- who waits for whom ----
@@ -290,12 +292,15 @@ def _meets(run: Run, columns: _Columns) -> Ints:
     for name, rule in _OF_GROUPS.items():
         if name in words["function"]:
             meets[words["function"].index(name)] = rule
-    followed = np.append(
-        (np.asarray(instances["error_ns"]) != NONE) & (np.asarray(instances["mismatch"]) != 1),
-        False,  # the place of NONE
-    )
-    fine = (columns.form == COLLECTIVE) & followed[columns.instance]
-    return np.where(fine, meets[columns.function], NOBODY)
+    # Instances are those of the whole run: of a window, only its own are looked at.
+    chosen = np.flatnonzero((columns.form == COLLECTIVE) & (columns.instance != NONE))
+    own = columns.instance[chosen]
+    followed = np.asarray(instances["error_ns"])[own] != NONE
+    followed &= np.asarray(instances["mismatch"])[own] != 1
+    chosen = chosen[followed]
+    found = np.full(len(columns), NOBODY, np.int64)
+    found[chosen] = meets[columns.function[chosen]]
+    return found
 
 
 def _meetings(
@@ -323,11 +328,12 @@ def _root_pairs(columns: _Columns, meets: Ints) -> tuple[Ints, Ints, Bools]:
         rows = np.flatnonzero(meets == rule)
         if not len(rows):
             continue
-        root_of = np.full(int(columns.instance[rows].max()) + 1, NONE, np.int64)
+        instance = columns.instance - int(columns.instance[rows].min())
+        root_of = np.full(int(instance[rows].max()) + 1, NONE, np.int64)
         roots = rows[columns.is_root[rows]]
-        root_of[columns.instance[roots]] = roots
+        root_of[instance[roots]] = roots
         rest = rows[~columns.is_root[rows]]
-        root = root_of[columns.instance[rest]]
+        root = root_of[instance[rest]]
         rest, root = rest[root != NONE], root[root != NONE]
         own.append(rest if rule == ROOT_FIRST else root)
         other.append(root if rule == ROOT_FIRST else rest)
@@ -351,9 +357,11 @@ def _send_pairs(columns: _Columns) -> tuple[Ints, Ints, Bools]:
     )
 
 
-def untimed_of(run: Run, timed: int) -> dict[str, int]:
-    """Operations without GPU times, by reason; none where there are none."""
-    untimed = int(run.current.sum()) - timed
+def untimed_of(current: int, timed: int) -> dict[str, int]:
+    """Operations without GPU times, by reason; none where there are none. `current`: how many there
+    are, `timed`: of these with GPU times.
+    """
+    untimed = current - timed
     return {"no start and end by the GPU": untimed} if untimed else {}
 
 

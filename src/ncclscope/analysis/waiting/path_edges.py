@@ -1,6 +1,6 @@
 """The critical path edge by edge, in the order of time: for timelines and exports."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,14 @@ from ncclscope.analysis.waiting.origins import (
     waiting_of,
     waiting_of_kernels,
 )
-from ncclscope.analysis.waiting.windows import MOST_AT_ONCE, WINDOW, Window, by_window
+from ncclscope.analysis.waiting.windows import (
+    MOST_AT_ONCE,
+    WINDOW,
+    Window,
+    by_window,
+    find_windows,
+    tasks_here,
+)
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Ints
 from ncclscope.model.model import Model
@@ -72,23 +79,27 @@ def path_edges_of(
     to wait for another. Of runs of more than `most_at_once` operations it is found window by
     window, as the account of waiting is.
     """
-    run = Run(model)
     if len(model.tables["operations"]["event"]) > most_at_once:
-        return _edges_by_window(run, selection, min(WINDOW, most_at_once))
-    waiting = waiting_of(run)
+        return _edges_by_window(model, selection, min(WINDOW, most_at_once))
+    waiting = waiting_of(Run(model))
     return None if waiting is None else path_edges(waiting, selected_path(waiting, selection))
 
 
-def _edges_by_window(run: Run, selection: Selection, size: int) -> PathEdges | None:
+def _edges_by_window(model: Model, selection: Selection, size: int) -> PathEdges | None:
     def of_window(window: Window) -> PathEdges | None:
-        kernels = kernels_of(run, window.rows)
+        kernels = kernels_of(window.run, np.arange(len(window.rows)))
         if kernels is None:
             return None
-        waiting = waiting_of_kernels(run, kernels, Span(window.since_ns, window.until_ns))
+        span = Span(window.since_ns, window.until_ns)
+        waiting = waiting_of_kernels(window.run, kernels, span)
         path = path_in_window(waiting, selection)
-        return None if path is None else path_edges(waiting, path)
+        if path is None:
+            return None
+        edges = path_edges(waiting, path)
+        return replace(edges, operation=window.rows[edges.operation])
 
-    found = by_window(run, of_window, size)
+    tasks = tasks_here(model)
+    found = by_window(find_windows(model, size, tasks), of_window, tasks)
     if not found:
         return None
     names = ("start_ns", "end_ns", "kind", "operation", "excess_ns")

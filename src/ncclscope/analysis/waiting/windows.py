@@ -10,164 +10,350 @@ before it, because waits are followed back in time.
     window 1           [             )
     window 2              (before)   [             )
 
+Where windows are is found process by process, and each is judged by its own operations alone: so
+both are tasks, on this machine or on a cluster, and what the command holds is a bit for each
+operation at most.
+
 What is usual is learned in each window. So a change between two windows is no delay of either;
 rules about change look at the whole run.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ncclscope.analysis.run import Run
-from ncclscope.analysis.waiting.kernels import timed_rows
+from ncclscope.analysis.waiting.kernels import is_timed
 from ncclscope.analysis.waiting.origins import Origin, RankWaiting, WaitingAccount
 from ncclscope.analysis.waiting.path_parts import PathPart
 from ncclscope.analysis.waiting.usual_lengths import THREADS
 from ncclscope.arrays.types import Bools, Ints
-from ncclscope.model.schema import NONE
+from ncclscope.capture.segment import expand
+from ncclscope.model.engine import in_threads
+from ncclscope.model.model import Model
+from ncclscope.model.schema import NONE, Columns
 
 WINDOW = 500_000  # operations; two windows at once need about 0.8 GB
 MOST_AT_ONCE = 2_000_000  # operations of a run that is judged as a whole
 _AT_ONCE = 1 << 20  # operations whose columns are read at once
 _CALLS_BEFORE = 512  # of each rank: waits are followed back by some 20 edges
 _MOST_BEFORE = 0.1  # of a window
+_SAMPLE = 100_000  # operations that tell where windows begin
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """A part of a run; in the first one and the last one a limit is None."""
 
-    rows: Ints  # of `operations`: those of the window, and calls right before it
-    own: Bools  # by row whether it is the window's
+    run: Run  # of its operations alone: those of the window, and calls right before it, by rank
+    rows: Ints  # of `operations` of the whole run
+    own: Bools  # by operation whether it is the window's
     since_ns: int | None
     until_ns: int | None
 
 
 Part = tuple[WaitingAccount, tuple[PathPart, ...]]
 Found = TypeVar("Found")
+ModelOf = Callable[[], Model]  # a task asks for the model where it runs
 
 
-def by_window(run: Run, part_of: Callable[[Window], Found | None], size: int) -> list[Found]:
-    """What is found in each window of the timed operations, in the order of time; two are worked on
-    at a time.
-    """
-    with ThreadPoolExecutor(THREADS) as pool:
-        found = pool.map(lambda make: part_of(make()), windows_of(run, timed_rows(run), size))
-        return [part for part in found if part is not None]
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What carries out tasks, and how these get the model.
 
-
-def in_windows(run: Run, part_of: Callable[[Window], Part | None], size: int) -> Part | None:
-    """What all windows come to together."""
-    parts = by_window(run, part_of, size)
-    if not parts:
-        return None
-    accounts, paths = zip(*parts, strict=True)
-    return merged_accounts(accounts), _merged_paths(paths)
-
-
-class _Rows:
-    """Timed operations by rank, some ranks at a time: columns of all of them would be as long as
-    the run.
+    each   `do(item)` of each item, in their order
     """
 
-    def __init__(self, run: Run, rows: Ints) -> None:
-        self._operations = run.operations
-        self._last_start_ns = np.append(
-            np.asarray(run.model.tables["instances"]["last_start_ns"]), NONE
-        )
-        rank = np.asarray(run.operations["global_rank"])
-        is_whole = len(rows) == len(rank)
-        rank = rank if is_whole else rank[rows]
+    model_of: ModelOf
+    each: Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+
+
+def tasks_here(model: Model) -> Tasks:
+    """This machine, with a model that is open; two tasks at a time."""
+    return Tasks(lambda: model, partial(in_threads, threads=THREADS))
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Where the windows of a run are, in the order of time.
+
+    sending   by communicator whether ranks send and receive on it; the last place is of NONE
+    """
+
+    places: list["WindowPlace"]
+    sending: Bools
+    current: int  # operations of the last attempt
+    timed: int  # of these, operations with a start and an end by the GPU
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlace:
+    """Where one window is: for each rank a run of its timed operations.
+
+    runs       rank, first row, row behind the last, and from which operation of the run on all are
+               the window's; NONE there: `scattered` has a bit for each, by the number of the run
+    """
+
+    runs: Ints
+    scattered: dict[int, npt.NDArray[np.uint8]]
+    since_ns: int | None
+    until_ns: int | None
+
+
+# ---- a part of a model ----
+class _ColumnsAt(Columns):
+    """Columns at some rows, each taken when it is asked for."""
+
+    def __init__(self, whole: Columns, rows: Ints | slice) -> None:
+        super().__init__()
+        self._whole, self._rows = whole, rows
+
+    def __missing__(self, name: str) -> npt.NDArray[Any]:
+        values = np.asarray(self._whole[name])[self._rows]
+        self[name] = values
+        return values
+
+
+def _run_at(model: Model, rows: Ints | slice, sending: Bools | None = None) -> Run:
+    """A run of these operations alone; their instances are those of the whole run."""
+    operations = _ColumnsAt(model.tables["operations"], rows)
+    tables = {**model.tables, "operations": operations}
+    return Run(replace(model, tables=tables, seal=""), sending)
+
+
+class _Bundle:
+    """Timed operations of some processes, by rank."""
+
+    def __init__(self, model: Model, rows: slice) -> None:
+        self.run = _run_at(model, rows)
+        self.first_row = rows.start
+        self._last_start_ns = np.asarray(model.tables["instances"]["last_start_ns"])
+        timed = np.flatnonzero(is_timed(self.run))
+        rank = np.asarray(self.run.operations["global_rank"])[timed]
         if (rank[1:] < rank[:-1]).any():
             order = np.argsort(rank, kind="stable")
-            rows, rank = rows[order], rank[order]
-        elif is_whole:
-            rows = rows[:0]
-        # All of them in their order are none here: they are their own places.
-        self._rows = rows.astype(np.int32 if len(rank) <= np.iinfo(np.int32).max else np.int64)
-        self.first = np.flatnonzero(np.append(True, rank[1:] != rank[:-1]))  # by rank
-        self.count = len(rank)
+            timed, rank = timed[order], rank[order]
+        self.timed = timed
+        self.first = np.flatnonzero(np.diff(rank, prepend=NONE))  # by rank
+        self.ranks = rank[self.first].astype(np.int64)
+        self.count = np.diff(self.first, append=len(rank))
 
-    def places(self, places: Ints) -> Ints:
-        """Rows of `operations` at these places."""
-        return self._rows[places].astype(np.int64) if len(self._rows) else places
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A column of the timed operations."""
+        return np.asarray(self.run.operations[name])[self.timed]
 
-    def parts(self) -> Iterator[slice]:
-        """Places of whole ranks, some at a time."""
-        begin = 0
-        for end in (*self.first[1:].tolist(), self.count):
-            if end - begin >= _AT_ONCE or end == self.count:
-                yield slice(begin, end)
-                begin = end
-
-    def column(self, name: str, part: slice) -> Ints:
-        """A column of some of them as it is."""
-        values = np.asarray(self._operations[name])
-        return values[self._rows[part]] if len(self._rows) else values[part]
-
-    def met_ns(self, part: slice) -> Ints:
+    def met_ns(self) -> Ints:
         """By operation when the last rank had come to it; of a group, to all of it."""
-        last = self._last_start_ns[self.column("instance", part)]
-        met = np.maximum(self.column("start_ns", part), last)
-        group = self.column("group_call", part)
+        instance = self.column("instance")
+        start = self.column("start_ns")
+        matched = np.flatnonzero(instance != NONE)
+        met = start.astype(np.int64)
+        met[matched] = np.maximum(start[matched], self._last_start_ns[instance[matched]])
+        group = self.column("group_call")
         same = group[1:] != NONE
-        for values in (
-            group, self.column("communicator", part), self.column("global_rank", part),
-        ):  # fmt: skip
+        for values in (group, self.column("communicator"), self.column("global_rank")):
             same &= values[1:] == values[:-1]
         if not same.any():
-            return np.asarray(met)
+            return met
         new = np.append(True, ~same)
         return np.asarray(np.maximum.reduceat(met, np.flatnonzero(new))[np.cumsum(new) - 1])
 
 
-def windows_of(run: Run, rows: Ints, size: int) -> list[Callable[[], Window]]:
-    """Makers of a run's windows, in the order of time."""
-    table = _Rows(run, rows)
-    cuts = _cuts(table, max(round(table.count / size), 1))
-    number = np.empty(table.count, np.int16)
-    for part in table.parts():
-        number[part] = np.searchsorted(cuts, table.met_ns(part), side="right")
-    first, end = table.first, np.append(table.first[1:], table.count)
-    before = int(min(_CALLS_BEFORE, _MOST_BEFORE * size / max(len(first), 1)))
-    limits = [None, *cuts.tolist(), None]
+# ---- where windows are ----
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """How many operations a bundle has."""
 
-    def window(place: int) -> Window:
-        bounds = zip(first.tolist(), end.tolist(), strict=True)
-        chosen = [_around(number[a:b] == place, a, before) for a, b in bounds]
-        places = np.concatenate(chosen)
-        own = number[places] == place
-        return Window(table.places(places), own, limits[place], limits[place + 1])
-
-    return [partial(window, place) for place in range(len(cuts) + 1)]
+    ranks: Ints
+    timed: Ints  # by rank
+    current: int
+    sending: Ints  # communicators
 
 
-def _around(is_own: Bools, first: int, before: int) -> Ints:
-    """Places of a rank's operations in a window, and right before it; `first`: the rank's first."""
-    own = np.flatnonzero(is_own)
-    if not len(own):
-        return own
-    return first + np.arange(max(int(own[0]) - before, 0), int(own[-1]) + 1)
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Counts a bundle's operations."""
+
+    model_of: ModelOf
+
+    def __call__(self, rows: slice) -> _Counts:
+        bundle = _Bundle(self.model_of(), rows)
+        run = bundle.run
+        sending = np.unique(np.asarray(run.operations["communicator"])[run.p2p])
+        return _Counts(bundle.ranks, bundle.count, int(run.current.sum()), sending)
 
 
-def _cuts(table: _Rows, windows: int) -> Ints:
+@dataclass(frozen=True, slots=True)
+class _SampleTimes:
+    """When a bundle's operations were met and ended, of every n-th of the run."""
+
+    model_of: ModelOf
+    every: int
+    place: dict[int, int]  # of a rank's first operation among those of the run
+
+    def __call__(self, rows: slice) -> tuple[Ints, Ints]:
+        bundle = _Bundle(self.model_of(), rows)
+        places = [np.empty(0, np.int64)]
+        for rank, first, count in zip(bundle.ranks, bundle.first, bundle.count, strict=True):
+            begin = first + -self.place[int(rank)] % self.every
+            places.append(np.arange(begin, first + count, self.every))
+        chosen = np.concatenate(places)
+        return bundle.met_ns()[chosen], bundle.column("end_ns")[chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class _FindRuns:
+    """By window the runs of a bundle's ranks in it, and what is scattered."""
+
+    model_of: ModelOf
+    cuts: Ints
+    before: int  # calls of a rank right before a window
+
+    def __call__(self, rows: slice) -> list[tuple[int, list[int], npt.NDArray[np.uint8] | None]]:
+        bundle = _Bundle(self.model_of(), rows)
+        number = np.searchsorted(self.cuts, bundle.met_ns(), side="right")
+        found = []
+        for rank, first, count in zip(
+            bundle.ranks.tolist(), bundle.first.tolist(), bundle.count.tolist(), strict=True
+        ):
+            own = number[first : first + count]
+            order = np.argsort(own, kind="stable")
+            edges = np.flatnonzero(np.diff(own[order], prepend=-1, append=-1))
+            for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+                places = order[low:high]
+                begin, end = int(places[0]), int(places[-1]) + 1
+                since = max(begin - self.before, 0)
+                row = bundle.first_row + bundle.timed[[first + since, first + end - 1]]
+                run = [rank, int(row[0]), int(row[1]) + 1, begin - since]
+                bits = None
+                if end - begin != high - low:
+                    mask = np.zeros(end - since, bool)
+                    mask[places - since] = True
+                    run[3], bits = NONE, np.packbits(mask)
+                found.append((int(own[begin]), run, bits))
+        return found
+
+
+def _bundles(model: Model) -> list[slice]:
+    """Rows of whole processes, some at a time."""
+    process = np.asarray(model.tables["operations"]["process"])
+    # Numbers of the same type: for others the whole column would be copied.
+    rows = np.arange(len(model.processes), dtype=process.dtype)
+    ends = np.searchsorted(process, rows, side="right").tolist()
+    bundles, begin = [], 0
+    for end in ends:
+        if end - begin >= _AT_ONCE or (end == len(process) and end > begin):
+            bundles.append(slice(begin, end))
+            begin = end
+    return bundles if begin == len(process) else [slice(0, len(process))]
+
+
+def find_windows(model: Model, size: int, tasks: Tasks) -> Windows:
+    """Windows of about `size` timed operations."""
+    bundles = _bundles(model)
+    counts: list[_Counts] = tasks.each(_Count(tasks.model_of), bundles)
+    ranks = np.concatenate([np.empty(0, np.int64), *(one.ranks for one in counts)])
+    if len(np.unique(ranks)) < len(ranks):  # a rank of several processes is one course of calls
+        bundles = [slice(0, len(model.tables["operations"]["event"]))]
+        counts = tasks.each(_Count(tasks.model_of), bundles)
+        ranks = counts[0].ranks
+    timed = np.concatenate([np.empty(0, np.int64), *(one.timed for one in counts)])
+    order = np.argsort(ranks)
+    total = int(timed.sum())
+    place = dict(
+        zip(ranks[order].tolist(), (np.cumsum(timed[order]) - timed[order]).tolist(), strict=True)
+    )
+    sample = tasks.each(_SampleTimes(tasks.model_of, max(total // _SAMPLE, 1), place), bundles)
+    cuts = _cuts(sample, max(round(total / size), 1))
+    before = int(min(_CALLS_BEFORE, _MOST_BEFORE * size / max(len(ranks), 1)))
+    found = tasks.each(_FindRuns(tasks.model_of, cuts, before), bundles)
+    sending = np.zeros(len(model.communicator_names) + 1, bool)
+    for one in counts:
+        sending[one.sending] = True
+    current = sum(one.current for one in counts)
+    return Windows(_places(found, cuts), sending, current, total)
+
+
+def _cuts(sample: Iterable[tuple[Ints, Ints]], windows: int) -> Ints:
     """Times that part windows of about as many operations. Each is the end of an operation, from
     which a critical path can go back.
     """
-    every = max(table.count // 100_000, 1)
-    met, ends = [], []
-    for part in table.parts():
-        sample = slice(-part.start % every, None, every)
-        met.append(table.met_ns(part)[sample])
-        ends.append(table.column("end_ns", part)[sample])
-    wanted = np.quantile(np.concatenate(met), np.arange(1, windows) / windows)
-    end_ns = np.sort(np.concatenate(ends))
+    met, ends = (np.concatenate(parts) for parts in zip(*sample, strict=True))
+    if not len(met):
+        return met
+    wanted = np.quantile(met, np.arange(1, windows) / windows)
+    end_ns = np.sort(ends)
     places = np.maximum(np.searchsorted(end_ns, wanted, side="right") - 1, 0)
     return np.unique(end_ns[places])
+
+
+def _places(found: Iterable[Any], cuts: Ints) -> list[WindowPlace]:
+    by_window: dict[int, list[tuple[list[int], npt.NDArray[np.uint8] | None]]] = {}
+    for of_bundle in found:
+        for window, run, bits in of_bundle:
+            by_window.setdefault(window, []).append((run, bits))
+    limits = [None, *cuts.tolist(), None]
+    places = []
+    for window in sorted(by_window):
+        runs = sorted(by_window[window], key=lambda one: one[0][0])  # by rank
+        scattered = {number: bits for number, (_, bits) in enumerate(runs) if bits is not None}
+        table = np.array([run for run, _ in runs], np.int64)
+        places.append(WindowPlace(table, scattered, limits[window], limits[window + 1]))
+    return places
+
+
+def window_at(model: Model, place: WindowPlace, sending: Bools) -> Window:
+    """The window at a place."""
+    rank, first, end, own_from = place.runs.T
+    number = np.repeat(np.arange(len(first)), end - first)
+    rows = expand(first, end - first)
+    run = _run_at(model, rows, sending)
+    chosen = is_timed(run) & (run.operations["global_rank"] == rank[number])
+    if not chosen.all():
+        rows, number = rows[chosen], number[chosen]
+        run = _run_at(model, rows, sending)
+    begin = np.searchsorted(number, np.arange(len(first)))
+    own = np.arange(len(rows)) - begin[number] >= own_from[number]
+    ends = np.append(begin[1:], len(rows))
+    for scattered, bits in place.scattered.items():
+        part = slice(begin[scattered], ends[scattered])
+        own[part] = np.unpackbits(bits, count=part.stop - part.start)
+    return Window(run, rows, own, place.since_ns, place.until_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class _InWindow:
+    """What is found in one window."""
+
+    model_of: ModelOf
+    sending: Bools
+    part_of: Callable[[Window], Any]
+
+    def __call__(self, place: WindowPlace) -> Any:
+        return self.part_of(window_at(self.model_of(), place, self.sending))
+
+
+def by_window(
+    windows: Windows, part_of: Callable[[Window], Found | None], tasks: Tasks
+) -> list[Found]:
+    """What is found in each window, in the order of time."""
+    found = tasks.each(_InWindow(tasks.model_of, windows.sending, part_of), windows.places)
+    return [part for part in found if part is not None]
+
+
+def in_windows(
+    windows: Windows, part_of: Callable[[Window], Part | None], tasks: Tasks
+) -> Part | None:
+    """What all windows come to together."""
+    parts = by_window(windows, part_of, tasks)
+    if not parts:
+        return None
+    accounts, paths = zip(*parts, strict=True)
+    return merged_accounts(accounts), _merged_paths(paths)
 
 
 # ---- together ----

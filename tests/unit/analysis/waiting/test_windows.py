@@ -4,12 +4,13 @@ import pytest
 
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import Selection
+from ncclscope.analysis.waiting import windows
 from ncclscope.analysis.waiting.account import waiting_account
 from ncclscope.analysis.waiting.kernels import timed_rows
 from ncclscope.analysis.waiting.origins import WaitingAccount
 from ncclscope.analysis.waiting.path_edges import path_edges_of
 from ncclscope.analysis.waiting.path_parts import PathPart
-from ncclscope.analysis.waiting.windows import windows_of
+from ncclscope.analysis.waiting.windows import find_windows, tasks_here, window_at
 from tests.support.model_builders import random_model
 from tests.support.waiting_jobs import MadeJob
 
@@ -33,13 +34,13 @@ def job(delay_ns: int, pause_ns: int = 0) -> Run:
 
 
 def both(
-    run: Run, windows: int
+    run: Run, count: int
 ) -> tuple[
     tuple[WaitingAccount, tuple[PathPart, ...]], tuple[WaitingAccount, tuple[PathPart, ...]]
 ]:
     """The account of the whole, and of so many windows."""
     whole, path = waiting_account(run.model, Selection())
-    size = len(run.operations["event"]) // windows
+    size = len(run.operations["event"]) // count
     parts, path_of_parts = waiting_account(run.model, Selection(), most_at_once=size)
     assert whole is not None
     assert parts is not None
@@ -52,9 +53,9 @@ def sum_of(account: WaitingAccount) -> int:
     return origins + rest + account.unknown_ns
 
 
-@pytest.mark.parametrize("windows", [2, 5])
-def test_windows_come_to_the_account_of_the_whole(windows: int) -> None:
-    (whole, path), (parts, path_of_parts) = both(job(3 * MS), windows)
+@pytest.mark.parametrize("count", [2, 5])
+def test_windows_come_to_the_account_of_the_whole(count: int) -> None:
+    (whole, path), (parts, path_of_parts) = both(job(3 * MS), count)
     assert parts.total_ns == whole.total_ns == sum_of(parts)
     assert parts.unknown_ns == whole.unknown_ns == 0
     one, other = whole.origins[0], parts.origins[0]
@@ -86,11 +87,25 @@ def test_sums_conserve_on_jobs_made_by_chance(seed: int) -> None:
 def test_each_operation_is_of_one_window() -> None:
     run = job(3 * MS)
     rows = timed_rows(run)
-    windows = [make() for make in windows_of(run, rows, len(rows) // 4)]
-    assert len(windows) == 4
-    own = sorted(row for window in windows for row in window.rows[window.own].tolist())
+    found = find_windows(run.model, len(rows) // 4, tasks_here(run.model))
+    made = [window_at(run.model, place, found.sending) for place in found.places]
+    assert len(made) == 4
+    own = sorted(row for window in made for row in window.rows[window.own].tolist())
     assert own == sorted(rows.tolist())
-    assert all(len(window.rows) < 0.5 * len(rows) for window in windows)
+    assert all(len(window.rows) < 0.5 * len(rows) for window in made)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bundles_of_processes_come_to_the_same_windows(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process at a time, all at once, and ranks that several processes share."""
+    for model in (random_model(4_000, seed), job(3 * MS).model):
+        accounts = []
+        for rows in (1, 1 << 20):
+            monkeypatch.setattr(windows, "_AT_ONCE", rows)
+            accounts.append(waiting_account(model, Selection(), most_at_once=700))
+        assert accounts[0] == accounts[1]
 
 
 def test_a_selection_counts_in_windows() -> None:
