@@ -68,6 +68,19 @@ typedef int16_t i16;
     F(i64, read)               /* events whose columns have been read */                        \
     F(struct line_piece, near)
 
+// What is left of a process's events when nothing is open and nothing in flight, by communicator.
+#define SETTLED_FIELDS(F, A)                                                                    \
+    F(i64, comms) F(const i64 *, comm)  /* their numbers in the process */                      \
+    F(const i8 *, reporting)   /* whether kernels are reported: a settled_reporting */          \
+    F(i64 *, counts)           /* events of each settled_kind */                                \
+    F(u64 *, last)             /* likewise the address of the last one, 0 without */            \
+    F(i64 *, newest_stop_ns)   /* of kernels; NONE: none has stopped */                         \
+    F(i64, room)               /* kernels that there may be, in all */                          \
+    F(i64 *, parent)           /* by kernel, in any order */                                    \
+    F(i64 *, took_ns) F(i32 *, place)  /* likewise, and its communicator's place */             \
+    F(i64, kernels)            /* that were found */                                            \
+    F(i64, newest_ns)          /* of all times */
+
 // Events by their keys, with the keys of their parents (NONE: not known).
 #define CHILDREN_FIELDS(F, A) \
     F(i64, count) F(const i64 *, key) F(const i64 *, parent) F(const i32 *, comm)
@@ -158,7 +171,7 @@ typedef int16_t i16;
     S(lines, LINES_FIELDS) S(line_piece, LINE_PIECE_FIELDS) S(bound, BOUND_FIELDS)              \
     S(column, COLUMN_FIELDS) S(column_list, COLUMN_LIST_FIELDS)                                 \
     S(tick_converter, TICK_CONVERTER_FIELDS) S(slot_log, SLOT_LOG_FIELDS)                       \
-    S(event_list, EVENT_LIST_FIELDS) S(children, CHILDREN_FIELDS)                               \
+    S(event_list, EVENT_LIST_FIELDS) S(settled, SETTLED_FIELDS) S(children, CHILDREN_FIELDS)    \
     S(column_part, COLUMN_PART_FIELDS) S(interval_union, INTERVAL_UNION_FIELDS)                 \
     S(channels, CHANNELS_FIELDS) S(gpu_clock, GPU_CLOCK_FIELDS)                                 \
     S(gpu_clocks, GPU_CLOCKS_FIELDS) S(work_times, WORK_TIMES_FIELDS) S(points, POINTS_FIELDS)  \
@@ -186,13 +199,17 @@ typedef int16_t i16;
 #define GRAPH_EDGES(C)                                                                          \
     C(EDGE_ROOT) C(EDGE_LAUNCH) C(EDGE_GPU) C(EDGE_HOST) C(EDGE_HOST_AFTER_SYNC) C(EDGE_TRANSFER)
 #define CHARGED_SUMS(C) C(CHARGED_STRUCTURE) C(CHARGED_QUICKER) C(CHARGED_UNKNOWN)
+#define SETTLED_KINDS(C) C(SETTLED_COLL_API) C(SETTLED_P2P_API) C(SETTLED_COLL) C(SETTLED_P2P)
+// FULLY: a work tells how many kernels it has; PARTLY: at most how many.
+#define SETTLED_REPORTING(C) C(REPORTS_NOTHING) C(REPORTS_FULLY) C(REPORTS_PARTLY)
 #define STAMP_STATES(C) C(VALID) C(REPAIRED) C(RECOVERED) C(REJECTED) C(MISSING)
 // E(name, constants)
 #define ARRAY_ENUMS(E)                                                                          \
     E(column_source, COLUMN_SOURCES) E(column_sink, COLUMN_SINKS)                               \
     E(column_meaning, COLUMN_MEANINGS) E(stamp_state, STAMP_STATES)                             \
     E(gap_bit, GAP_BITS) E(blocked_kind, BLOCKED_KINDS) E(graph_event, GRAPH_EVENTS)            \
-    E(graph_edge, GRAPH_EDGES) E(charged_sum, CHARGED_SUMS)
+    E(graph_edge, GRAPH_EDGES) E(charged_sum, CHARGED_SUMS) E(settled_kind, SETTLED_KINDS)      \
+    E(settled_reporting, SETTLED_REPORTING)
 
 // ---- Functions: F(result, name, arguments). Their definitions say what they do. ----
 
@@ -205,6 +222,9 @@ typedef int16_t i16;
                     i64 list_count, const struct tick_converter *converter))                        \
     F(void, apply_states, (const u64 *states, const i64 *place, i64 state_count,                    \
                            const u64 *events, i64 count))                                           \
+    /* settled.c */                                                                                 \
+    F(int, settle, (const struct slot_log *log, const struct tick_converter *converter,             \
+                    struct settled *found))                                                         \
     /* fields.c */                                                                                  \
     F(void, fields, (const u64 *addresses, i64 count, const struct tick_converter *converter,       \
                      const struct column_list *list))                                               \
@@ -336,6 +356,18 @@ static inline i64 gpu_tolerance_ns(const struct timed_operations *ops,
                                    const struct gap_rules *rules, i64 operation) {
     const i64 *events = &ops->events[3 * operation];
     return rules->gpu_tolerance_ns + ((events[EVENT_END] - events[EVENT_START]) >> DRIFT_SHIFT);
+}
+
+// The slots of a block, and how many there are.
+const union slot *block_slots(const struct slot_log *log, i64 block, i64 *count);
+// Whether an event has times that can be.
+int possible(const struct slot_log *log, const union slot *slot);
+// The host's time of ticks. `near`: of the last call, or NO_PIECE.
+i64 time_of(const struct tick_converter *converter, u64 ticks, struct line_piece *near);
+// The key of an event of this process, NONE for any other handle.
+static inline i64 key_of(const struct tick_converter *converter, u64 handle) {
+    i64 key = (i64)(handle & ((1ull << (STREAM_BITS + INDEX_BITS)) - 1));
+    return handle >> (STREAM_BITS + INDEX_BITS) == converter->nonce ? key : NONE;
 }
 
 // Reads columns of the slots at places `first` to below `end`. `near`: of the last call, or

@@ -24,11 +24,15 @@ static i64 far_time_of(const struct tick_converter *converter, double x, struct 
     return (i64)nearest(ns) + converter->base_ns;
 }
 
-static inline i64 time_of(const struct tick_converter *converter, u64 ticks,
-                          struct line_piece *near) {
+static inline i64 near_time_of(const struct tick_converter *converter, u64 ticks,
+                               struct line_piece *near) {
     double x = (double)(i64)(ticks - (u64)converter->origin_ticks);
     if (!(near->low <= x && x < near->high)) return far_time_of(converter, x, near);
     return (i64)nearest(near->slope * (x - near->low) + near->y) + converter->base_ns;
+}
+
+i64 time_of(const struct tick_converter *converter, u64 ticks, struct line_piece *near) {
+    return near_time_of(converter, ticks, near);
 }
 
 enum { BATCH = 256 };  // slots and numbers of a batch stay in the nearest cache
@@ -62,11 +66,6 @@ static int chosen(const struct column *column, const union slot *slot) {
     return (head_of(slot) & column->mask) == column->want;
 }
 
-static inline i64 key_of(const struct tick_converter *converter, u64 handle) {
-    i64 key = (i64)(handle & ((1ull << (STREAM_BITS + INDEX_BITS)) - 1));
-    return handle >> (STREAM_BITS + INDEX_BITS) == converter->nonce ? key : NONE;
-}
-
 static void give_meaning(const struct column *column, const struct tick_converter *converter,
                          const union slot **slots, i64 count, i64 *numbers,
                          struct line_piece *near) {
@@ -74,12 +73,13 @@ static void give_meaning(const struct column *column, const struct tick_converte
         case AS_TIME:
             for (i64 i = 0; i < count; i++)
                 if (!column->mask || chosen(column, slots[i]))
-                    numbers[i] = time_of(converter, (u64)numbers[i], near);
+                    numbers[i] = near_time_of(converter, (u64)numbers[i], near);
             break;
         case AS_ELAPSED:
             for (i64 i = 0; i < count; i++)
                 if (!column->mask || chosen(column, slots[i]))
-                    numbers[i] = time_of(converter, slots[i]->group.t0 + (u64)numbers[i], near);
+                    numbers[i] =
+                        near_time_of(converter, slots[i]->group.t0 + (u64)numbers[i], near);
             break;
         case AS_KEY:
             for (i64 i = 0; i < count; i++) numbers[i] = key_of(converter, (u64)numbers[i]);
@@ -143,7 +143,7 @@ static int read_at_once(const struct column *column, const struct tick_converter
     if (column->meaning == AS_TIME && words) {
         for (i64 i = 0; i < count; i++)
             if (!column->mask || chosen(column, slots[i]))
-                out[first + i] = time_of(converter, word_of(slots[i], offset), near);
+                out[first + i] = near_time_of(converter, word_of(slots[i], offset), near);
             else if (!column->keep) out[first + i] = NONE;
         return 1;
     }

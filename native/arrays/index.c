@@ -42,7 +42,7 @@ EXPORT i64 ncclscope_scan(union slot *slots, i64 count, i64 *heads, i64 *kinds, 
     return found;
 }
 
-static const union slot *block_slots(const struct slot_log *log, i64 block, i64 *count) {
+const union slot *block_slots(const struct slot_log *log, i64 block, i64 *count) {
     i64 row = log->row[block], low = 0, high = log->segments;
     *count = 0;
     if (!high || row < 0 || row >= log->first_row[high] || log->count[block] < 0) return NULL;
@@ -70,8 +70,7 @@ static int covers(const struct slot_log *log, u64 ticks) {
     return ticks >= log->low_ticks && ticks <= log->high_ticks;
 }
 
-// Whether an event has times that can be.
-static int possible(const struct slot_log *log, const union slot *slot) {
+int possible(const struct slot_log *log, const union slot *slot) {
     if (!covers(log, slot->group.t0)) return 0;
     if (slot->kind == KIND_state)
         return slot->state.state != NCCL_KERNEL_CH_STOP || slot->state.arg < LATEST_STAMP_NS;

@@ -17,7 +17,7 @@ from ctypes import (
 )
 
 # Of the lists; a library that says another number was built from other sources.
-VERSION = 0xB03182DAEDE72EB0
+VERSION = 0x99368572987D5FBF
 
 
 class Lines(Structure):
@@ -110,6 +110,23 @@ class EventList(Structure):
         ("behind", ColumnList),
         ("read", c_int64),
         ("near", LinePiece),
+    )
+
+
+class Settled(Structure):
+    _fields_ = (
+        ("comms", c_int64),
+        ("comm", c_void_p),
+        ("reporting", c_void_p),
+        ("counts", c_void_p),
+        ("last", c_void_p),
+        ("newest_stop_ns", c_void_p),
+        ("room", c_int64),
+        ("parent", c_void_p),
+        ("took_ns", c_void_p),
+        ("place", c_void_p),
+        ("kernels", c_int64),
+        ("newest_ns", c_int64),
     )
 
 
@@ -304,6 +321,8 @@ BLOCKED_NOT, BLOCKED_BEHIND, BLOCKED_OVERLAPPED = range(3)
 EVENT_CALL, EVENT_START, EVENT_END = range(3)
 EDGE_ROOT, EDGE_LAUNCH, EDGE_GPU, EDGE_HOST, EDGE_HOST_AFTER_SYNC, EDGE_TRANSFER = range(6)
 CHARGED_STRUCTURE, CHARGED_QUICKER, CHARGED_UNKNOWN = range(3)
+SETTLED_COLL_API, SETTLED_P2P_API, SETTLED_COLL, SETTLED_P2P = range(4)
+REPORTS_NOTHING, REPORTS_FULLY, REPORTS_PARTLY = range(3)
 
 # Result and arguments by name.
 FUNCTIONS = {
@@ -312,6 +331,7 @@ FUNCTIONS = {
     "ncclscope_count_kinds": (None, (c_void_p, c_void_p)),
     "ncclscope_index": (None, (c_void_p, c_void_p, c_void_p, c_int64, c_void_p)),
     "ncclscope_apply_states": (None, (c_void_p, c_void_p, c_int64, c_void_p, c_int64)),
+    "ncclscope_settle": (c_int, (c_void_p, c_void_p, c_void_p)),
     "ncclscope_fields": (None, (c_void_p, c_int64, c_void_p, c_void_p)),
     "ncclscope_positions_of": (None, (c_void_p, c_int64, c_void_p, c_int64, c_void_p)),
     "ncclscope_sibling_before": (None, (c_void_p, c_void_p, c_void_p)),

@@ -114,6 +114,8 @@ def _times_by_key(
 
 def merge_call_counts(records: npt.NDArray[np.void], newer: Slots) -> tuple[CallCount, ...]:
     """One CallCount per key: counts of the arena where there is one, times of the file."""
+    if not len(records) and not len(newer):
+        return ()
     counts: dict[CallKey, list[int]] = {}
     entries = newer if len(newer) else records["tally"]
     entries = entries[entries["calls"] != 0]

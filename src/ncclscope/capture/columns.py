@@ -257,7 +257,7 @@ class Events:
         return np.stack([self.seen[name] for name in fields])
 
 
-def _log_for_c(log: SlotLog, clock: TickClock) -> tuple[_abi.SlotLog, list[npt.NDArray[Any]]]:
+def log_for_c(log: SlotLog, clock: TickClock) -> tuple[_abi.SlotLog, list[npt.NDArray[Any]]]:
     """The log for the compiled loops, and the arrays that must outlive it."""
     blocks = log.blocks
     stream, place = blocks.key >> KEY_SHIFT, blocks.key & (INDEX_LIMIT - 1)
@@ -346,7 +346,7 @@ def index_events(
     Columns of `plans` (by kind) are read in the same pass, while slots are in the caches, unless
     there are states that change slots afterwards.
     """
-    for_c, kept_arrays = _log_for_c(log, clock)
+    for_c, kept_arrays = log_for_c(log, clock)
     counts = log.kinds
     if counts is None:
         counts = np.empty(256, np.int64)

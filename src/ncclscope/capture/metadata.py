@@ -146,9 +146,10 @@ def communicators(meta: Metadata) -> tuple[Communicator, ...]:
     """All communicators in the order of their creation."""
     names = dict(texts(meta, layout.TEXT_COMM_NAME))
     bus_ids = dict(texts(meta, layout.TEXT_GPU_BUS_ID))
-    closed = {int(end["comm"]): int(end["t0"]) for end in meta.of("CommEnd")}
-    slots = meta.of("Comm")
+    ends, slots = meta.of("CommEnd"), meta.of("Comm")
+    closed = dict(zip(ends["comm"].tolist(), ends["t0"].tolist(), strict=True))
     columns = (slots[name].tolist() for name in _COMMUNICATOR)
+    width, uuids = slots["gpu_uuid"].shape[1], slots["gpu_uuid"].tobytes()
     return tuple(
         Communicator(
             number=number,
@@ -160,7 +161,7 @@ def communicators(meta: Metadata) -> tuple[Communicator, ...]:
             nodes=nodes,
             tid=tid,
             mask=mask,
-            gpu_uuid=slots["gpu_uuid"][row].tobytes().hex() if has_gpu else "",
+            gpu_uuid=uuids[row * width : (row + 1) * width].hex() if has_gpu else "",
             gpu_bus_id=bus_ids.get(number, ""),
             t_open=opened,
             t_close=closed.get(number),

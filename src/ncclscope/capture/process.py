@@ -1,5 +1,6 @@
 """One recorded process: who it was, its communicators and threads, its clock, and its slots."""
 
+import itertools
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -160,7 +161,7 @@ def _read_log(
         headers.append(header)
         slots = view_slots(data, header.header_bytes, damage)
         segments.append(read_segment(slots[-newest:] if newest else slots, damage))
-    first_rows = np.cumsum([0, *(len(segment.slots) for segment in segments)])
+    first_rows = [0, *itertools.accumulate(len(segment.slots) for segment in segments)]
     moved = [
         Blocks(s.blocks.key, s.blocks.count, s.blocks.row + first, s.blocks.tid)
         for s, first in zip(segments, first_rows, strict=False)
@@ -170,6 +171,8 @@ def _read_log(
         kinds += segment.kinds
     log = SlotLog([segment.slots for segment in segments], merge_blocks(moved), damage, kinds)
     for segment, first in zip(segments, first_rows, strict=False):
+        if not len(segment.update_rows):
+            continue
         targets = log.rows_of(segment.update_keys)
         known = targets >= 0  # the slot itself may have been rotated away
         log.overlay(targets[known], log.take(segment.update_rows[known] + first))
@@ -205,12 +208,13 @@ def open_process(folder: Path, with_log: bool = True) -> Process:
     its log it has no slots.
     """
     for _ in range(_ATTEMPTS):
-        damage, log_bytes = Damage(), _log_bytes(folder)
-        files = _map_log(_log_files(folder) if with_log else [], damage)
+        paths = _log_files(folder)
+        damage, log_bytes = Damage(), _size_of(paths)
+        files = _map_log(paths if with_log else [], damage)
         meta, arena = _read_meta_and_arena(folder, [header for header, _ in files], damage)
         # A running process moves slots from shared memory to its log. What it moved after the log
         # was mapped and before the arena was read is in neither.
-        if arena is None or _log_bytes(folder) == log_bytes:
+        if arena is None or _size_of(_log_files(folder)) == log_bytes:
             break
     found = _ProcessFiles(*_read_log(files, damage))
     if meta is not None:
@@ -233,12 +237,12 @@ def _log_files(folder: Path) -> list[Path]:
     return []
 
 
-def _log_bytes(folder: Path) -> int:
-    """Size of all log segments now; rotation may take the oldest away."""
+def _size_of(paths: list[Path]) -> int:
+    """Size of log segments now; rotation may take the oldest away."""
     total = 0
-    for path in _log_files(folder):
+    for path in paths:
         with suppress(FileNotFoundError):
-            total += path.stat().st_size
+            total += os.stat(path).st_size
     return total
 
 
@@ -247,16 +251,17 @@ def _read_meta_and_arena(
 ) -> tuple[tuple[Header, Slots] | None, Arena | None]:
     """The metadata file, and the process's shared memory; None for what is not there."""
     meta, arena = None, None
-    if (folder / "meta").exists():
+    path = folder / "meta"
+    if path.exists():
         try:
-            meta = metadata.read_meta_file(folder / "meta", damage)
+            meta = metadata.read_meta_file(path, damage)
         except (FormatError, OSError) as error:
             damage.unreadable.append(str(error))
     headers = [meta[0], *headers] if meta else headers
-    path = arena_of(folder, headers[0].identity if headers else {})
-    if path is not None:
+    shared = arena_of(folder, headers[0].identity if headers else {})
+    if shared is not None:
         try:
-            arena = read_arena(path)
+            arena = read_arena(shared)
         except (FormatError, OSError) as error:
             damage.unreadable.append(str(error))
     return meta, arena

@@ -34,19 +34,24 @@ _IN_USE = (bytes([layout.KINDS["Block"]]), bytes([layout.KINDS["Tallies"]]))
 
 def arena_dir(uid: int | None = None) -> Path:
     """Where a user's processes keep their arenas; by default this user's."""
-    return SHM_DIR / f"ncclscope-{os.getuid() if uid is None else uid}"
+    return Path(_own_arena_dir()) if uid is None else SHM_DIR / f"ncclscope-{uid}"
+
+
+def _own_arena_dir() -> str:
+    return f"{SHM_DIR}/ncclscope-{os.getuid()}"
 
 
 def arena_of(folder: Path, identity: dict[str, str]) -> Path | None:
     """A process's arena: the salvaged copy in its folder, else the shared memory itself on its own
     host.
     """
-    if (folder / "arena").exists():
+    # Strings, not paths: there may be ten thousand folders.
+    if os.path.exists(f"{folder}/arena"):
         return folder / "arena"
-    path = arena_dir() / folder.name
-    if identity.get("arena", str(path)) != str(path) or not path.exists():
+    path = f"{_own_arena_dir()}/{folder.name}"
+    if identity.get("arena", path) != path or not os.path.exists(path):
         return None
-    return path if identity.get("boot_id", boot_id()) == boot_id() else None
+    return Path(path) if identity.get("boot_id", boot_id()) == boot_id() else None
 
 
 @cache

@@ -22,6 +22,7 @@ Slots = npt.NDArray[np.void]
 
 _UPDATES = layout.KINDS["Updates"]
 _BLOCK_DTYPE = dtypes.OURS.dtypes["Block"]
+_NO_ROWS = np.empty(0, np.int64)
 KEY_SHIFT = 48  # stream number above, slot index below: one sortable key
 INDEX_LIMIT = 1 << KEY_SHIFT
 
@@ -145,7 +146,9 @@ def _scan(slots: Slots) -> tuple[Ints, Ints, int]:
 def read_segment(slots: Slots, damage: Damage) -> Segment:
     """The blocks of a log file."""
     at, kinds, misplaced = _scan(slots)
-    room = np.diff(at, append=len(slots)) - 1
+    room = np.empty(len(at), np.int64)
+    np.subtract(at[1:], at[:-1] + 1, out=room[:-1])
+    room[-1:] = len(slots) - 1 - at[-1:]
     block_heads = slots[at].view(_BLOCK_DTYPE)
     length = np.minimum(block_heads["count"].astype(np.int64), room)
     sound = (block_heads["stream"] < layout.CONTEXT_STREAM) & (block_heads["first"] < INDEX_LIMIT)
@@ -158,15 +161,23 @@ def read_segment(slots: Slots, damage: Damage) -> Segment:
     update = sound & (block_heads["kind"] == _UPDATES)
     keep = sound & ~update & (length > 0)
     tid = block_heads["tid"].astype(np.int64)
-    rows = expand(at[update] + 1, length[update])
-    base = np.repeat(key[update], length[update])
+    first_of = dict(zip(reversed(tid.tolist()), range(len(tid) - 1, -1, -1), strict=True))
+    threads = {own: thread_name(block_heads[first_of[own]]) for own in sorted(first_of)}
+    blocks = Blocks(key[keep], length[keep], at[keep] + 1, tid[keep])
+    rows, keys = _updates(slots, at[update], key[update], length[update])
+    return Segment(slots, blocks, rows, keys, threads, kinds)
+
+
+def _updates(slots: Slots, at: Ints, key: Ints, length: Ints) -> tuple[Ints, Ints]:
+    """Rows and keys of slots that were written again. `at`: rows of their blocks' heads."""
+    if not len(at):
+        return _NO_ROWS, _NO_ROWS
+    rows = expand(at + 1, length)
+    base = np.repeat(key, length)
     # An updated slot's check is the lower half of its index, which is not below its block's first.
     # Example: first 0x1_FFFF_FFF0 and check 5 are 0x15 apart, so the index is 0x2_0000_0005.
     step = (slots["check"][rows].astype(np.int64) - base) & 0xFFFFFFFF
-    _, one_each = np.unique(tid, return_index=True)
-    threads = {int(head["tid"]): thread_name(head) for head in block_heads[one_each]}
-    blocks = Blocks(key[keep], length[keep], at[keep] + 1, tid[keep])
-    return Segment(slots, blocks, rows, base + step, threads, kinds)
+    return rows, base + step
 
 
 def thread_name(head: np.void) -> str:

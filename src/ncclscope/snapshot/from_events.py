@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import positions_of
 from ncclscope.arrays.types import Ints
 from ncclscope.capture import layout
@@ -18,8 +19,10 @@ from ncclscope.capture.columns import (
     key,
     number,
 )
+from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.process import Process
 from ncclscope.capture.process_strings import ProcessStrings
+from ncclscope.capture.settled_events import KINDS, settled_events
 from ncclscope.model.process.events import ProcessEvents, events_of
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.events import BIT, FIRST_WITH_CALLS, FIRST_WITH_STAMPS
@@ -28,6 +31,7 @@ from ncclscope.snapshot.types import (
     USUALLY,
     LastCall,
     NsBefore,
+    OpenEvents,
     OperationInFlight,
     RankState,
     open_events_of,
@@ -65,16 +69,64 @@ def rank_states_from_events(process: Process) -> tuple[tuple[RankState, ...], in
     """The process's ranks, one for each of its communicators, and the moment of the snapshot
     (CLOCK_MONOTONIC, ns).
     """
+    return settled_rank_states(process) or rank_states_event_by_event(process)
+
+
+def settled_rank_states(process: Process) -> tuple[tuple[RankState, ...], int] | None:
+    """The same of a process in which nothing is open and nothing in flight; None of others."""
+    communicators = process.communicators
+    if not all(comm.id and comm.rank >= 0 for comm in communicators):
+        return None  # the works alone tell them
+    settled = settled_events(
+        process.slots,
+        process.clock,
+        process.header.nonce,
+        [comm.number for comm in communicators],
+        [_reporting(comm) for comm in communicators],
+    )
+    if settled is None:
+        return None
+    at_ns = settled.newest_ns
+    ns_before = _ns_before(process, at_ns)
+    strings = ProcessStrings(process.strings)
+    rank_states = []
+    for place, comm in enumerate(communicators):
+        counts = dict(zip(KINDS, settled.counts[place], strict=True))
+        kinds = _CALLS if comm.version >= FIRST_WITH_CALLS else _WORKS
+        slots = ((kind, settled.last_slot(place, kind)) for kind in kinds)
+        last = _newest_call([(kind, slot) for kind, slot in slots if slot is not None])
+        rank_states.append(
+            _rank_state(
+                comm,
+                (comm.id, comm.rank),
+                counts,
+                _as_last_call(last, strings, ns_before),
+                settled.newest_stop_ns[place],
+                settled.kernel_times_ns(place),
+                (),
+                None,
+                at_ns,
+                ns_before,
+            )
+        )
+    return tuple(rank_states), at_ns
+
+
+def _reporting(comm: Communicator) -> int:
+    """What the kernels of a communicator's works tell."""
+    if not comm.mask & BIT["KernelCh"]:
+        return _abi.REPORTS_NOTHING
+    # Before, the number of channels is an upper bound.
+    return _abi.REPORTS_FULLY if comm.version >= FIRST_WITH_STAMPS else _abi.REPORTS_PARTLY
+
+
+def rank_states_event_by_event(process: Process) -> tuple[tuple[RankState, ...], int]:
+    """The same of any process."""
     events = events_of(process, tuple(_FIELDS), _PLANS)
     columns = {kind: events[kind].read(**fields) for kind, fields in _FIELDS.items()}
     decoded = _Events(events, columns)
     at_ns = _moment(decoded)
-    ticks_now = _ticks_at(process, at_ns)
-    rate = process.clock.ns_per_tick
-
-    def ns_before(ticks: int) -> int:
-        return max(int((ticks_now - ticks) * rate), 0)
-
+    ns_before = _ns_before(process, at_ns)
     strings = ProcessStrings(process.strings)
     in_flight = _operations_in_flight(decoded, strings, at_ns)
     open_events = open_events_of(_open_events(decoded), ns_before)
@@ -82,39 +134,75 @@ def rank_states_from_events(process: Process) -> tuple[tuple[RankState, ...], in
     for comm in process.communicators:
         kinds = _CALLS if comm.version >= FIRST_WITH_CALLS else _WORKS
         rows = {kind: _rows_of(decoded, kind, comm.number) for kind in (*_CALLS, *_WORKS)}
-        own_id, own_rank = _id_and_rank(events, rows["Coll"], comm.id, comm.rank)
         kernels = _rows_of(decoded, "KernelCh", comm.number)
         stops = columns["KernelCh"]["stop_ns"][kernels]
         times = (stops - columns["KernelCh"]["start_ns"][kernels])[stops != NONE]
-        newest_stop = int(stops.max(initial=NONE))
         own = [operation for number, operation in in_flight if number == comm.number]
+        last = _newest_call(
+            [(kind, events[kind].slot(rows[kind][-1])) for kind in kinds if len(rows[kind])]
+        )
         rank_states.append(
-            RankState(
-                number=comm.number,
-                id=own_id,
-                name=comm.name,
-                version=comm.version,
-                rank=own_rank,
-                ranks=comm.ranks,
-                gpu=comm.gpu_uuid or comm.gpu_bus_id,
-                reports_kernels=bool(comm.mask & BIT["KernelCh"]),
-                opened_ns=ns_before(comm.t_open),
-                closed=comm.t_close is not None,
-                calls=sum(len(rows[kind]) for kind in kinds),
-                works=sum(len(rows[kind]) for kind in _WORKS),
-                collectives=len(rows[kinds[0]]),
-                last=_last_call(events, kinds, rows, strings, ns_before),
-                done_ns=at_ns - newest_stop if newest_stop != NONE else None,
-                in_flight=tuple(sorted(own, key=lambda one: one.order)[:_MOST_IN_FLIGHT]),
-                parts=open_events.get(comm.number),
-                longest_ns=int(times.max(initial=0)),
-                usual_ns=_usual_ns(times),
-                finished=sum(len(rows[kind]) for kind in _WORKS) - len(own),
-                gpu_bus_id=comm.gpu_bus_id,
-                closed_ns=None if comm.t_close is None else ns_before(comm.t_close),
+            _rank_state(
+                comm,
+                _id_and_rank(events, rows["Coll"], comm.id, comm.rank),
+                {kind: len(places) for kind, places in rows.items()},
+                _as_last_call(last, strings, ns_before),
+                int(stops.max(initial=NONE)),
+                times,
+                tuple(own),
+                open_events.get(comm.number),
+                at_ns,
+                ns_before,
             )
         )
     return tuple(rank_states), at_ns
+
+
+def _ns_before(process: Process, at_ns: int) -> NsBefore:
+    """How long before a moment ticks were."""
+    ticks_now, rate = _ticks_at(process, at_ns), process.clock.ns_per_tick
+    return lambda ticks: max(int((ticks_now - ticks) * rate), 0)
+
+
+def _rank_state(
+    comm: Communicator,
+    id_and_rank: tuple[int, int],
+    counts: dict[str, int],
+    last: LastCall | None,
+    newest_stop_ns: int,
+    times_ns: Ints,
+    in_flight: tuple[OperationInFlight, ...],
+    parts: OpenEvents | None,
+    at_ns: int,
+    ns_before: NsBefore,
+) -> RankState:
+    """One rank. `counts`: its events by kind; `times_ns`: of its kernels."""
+    kinds = _CALLS if comm.version >= FIRST_WITH_CALLS else _WORKS
+    works = sum(counts[kind] for kind in _WORKS)
+    return RankState(
+        number=comm.number,
+        id=id_and_rank[0],
+        name=comm.name,
+        version=comm.version,
+        rank=id_and_rank[1],
+        ranks=comm.ranks,
+        gpu=comm.gpu_uuid or comm.gpu_bus_id,
+        reports_kernels=bool(comm.mask & BIT["KernelCh"]),
+        opened_ns=ns_before(comm.t_open),
+        closed=comm.t_close is not None,
+        calls=sum(counts[kind] for kind in kinds),
+        works=works,
+        collectives=counts[kinds[0]],
+        last=last,
+        done_ns=at_ns - newest_stop_ns if newest_stop_ns != NONE else None,
+        in_flight=tuple(sorted(in_flight, key=lambda one: one.order)[:_MOST_IN_FLIGHT]),
+        parts=parts,
+        longest_ns=int(times_ns.max(initial=0)),
+        usual_ns=_usual_ns(times_ns),
+        finished=works - len(in_flight),
+        gpu_bus_id=comm.gpu_bus_id,
+        closed_ns=None if comm.t_close is None else ns_before(comm.t_close),
+    )
 
 
 def _usual_ns(times: Ints) -> int:
@@ -168,22 +256,24 @@ def _id_and_rank(
     return init_id or int(extension["comm_hash"][0]) % (1 << 64), rank
 
 
-def _last_call(
-    decoded: ProcessEvents,
-    kinds: tuple[str, ...],
-    rows: dict[str, Ints],
-    strings: ProcessStrings,
-    ns_before: NsBefore,
-) -> LastCall | None:
+_Call = tuple[str, np.void]  # kind and slot
+
+
+def _newest_call(calls: list[_Call]) -> _Call | None:
+    """The last of the last calls of each kind; of equal ones the first."""
     newest = None
-    for kind in kinds:
-        if len(rows[kind]):
-            slot = decoded[kind].slot(rows[kind][-1])
-            if newest is None or slot["t0"] > newest[1]["t0"]:
-                newest = kind, slot
-    if newest is None:
+    for kind, slot in calls:
+        if newest is None or slot["t0"] > newest[1]["t0"]:
+            newest = kind, slot
+    return newest
+
+
+def _as_last_call(
+    call: _Call | None, strings: ProcessStrings, ns_before: NsBefore
+) -> LastCall | None:
+    if call is None:
         return None
-    kind, slot = newest
+    kind, slot = call
     v1 = bool(slot["flags"] & layout.FLAG_NUMBERS)
     return LastCall(
         function=strings.function(int(slot["func"]), v1),

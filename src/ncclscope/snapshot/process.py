@@ -168,11 +168,11 @@ def read_snapshot(folder: Path, now_ns: int, meta: MetadataTail | None = None) -
     rank_states = rank_states_from_live_page(
         page, meta.communicators, ProcessStrings(meta.strings), rate, ranks
     )
-    snapshot = _snapshot(
-        folder, header, rank_states, page.realtime_ns, (life, how), page.dropped, meta.strings
-    )
     training = context_from_live_page(page, meta.range_texts)
-    return replace(snapshot, training=training, steps=step_progress(page))
+    return _snapshot(
+        folder, header, rank_states, page.realtime_ns, (life, how), page.dropped, meta.strings,
+        training, step_progress(page),
+    )  # fmt: skip
 
 
 def _from_events(folder: Path, now_ns: int) -> ProcessSnapshot:
@@ -186,16 +186,16 @@ def _from_events(folder: Path, now_ns: int) -> ProcessSnapshot:
         ),
         process.identity,
     )
-    rank_states = tuple(
-        replace(with_unrecorded_calls(state, process), global_rank=ranks[state.number])
-        for state in rank_states
-    )
+    if process.call_counts:
+        rank_states = tuple(with_unrecorded_calls(state, process) for state in rank_states)
+    rank_states = tuple(replace(state, global_rank=ranks[state.number]) for state in rank_states)
     wall_ns = at_ns + process.clock.realtime_offset_ns
     life = life_of(process.header, process.ended, wall_ns, now_ns, folder)
-    snapshot = _snapshot(
-        folder, process.header, rank_states, wall_ns, life, process.dropped(), process.strings
-    )
-    return replace(snapshot, training=context_from_events(process))
+    training = context_from_events(process)
+    return _snapshot(
+        folder, process.header, rank_states, wall_ns, life, process.dropped(), process.strings,
+        training,
+    )  # fmt: skip
 
 
 def with_unrecorded_calls(rank_state: RankState, process: Process) -> RankState:
@@ -240,6 +240,8 @@ def _snapshot(
     life: tuple[str, str],
     dropped: int,
     strings: dict[int, str],
+    training: str,
+    steps: StepProgress | None = None,
 ) -> ProcessSnapshot:
     identity = header.identity
     local = launchers.local_rank(identity, launchers.RECORDED)
@@ -263,6 +265,8 @@ def _snapshot(
         path=folder,
         strings=strings,
         simulated=identity.get("simulation", "") not in ("", "0"),
+        training=training,
+        steps=steps,
     )
 
 

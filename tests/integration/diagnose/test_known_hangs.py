@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 
 import ncclscope
+from ncclscope.capture.housekeeping import process_folders
+from ncclscope.diagnose.hang.judge import judge
+from ncclscope.report.status import as_json
+from ncclscope.snapshot.process import read_snapshots
 from tests.support.diagnosis import diagnose_capture
 from tests.support.hang_jobs import JOBS
 from tests.support.paths import DATA, ROOT
@@ -113,3 +117,19 @@ def test_a_profile_capture_has_its_calls_everywhere(tmp_path: Path) -> None:
     assert ncclscope.open(tmp_path / "c").completeness().calls == calls
     page = run_ncclscope("timeline", tmp_path / "c", "--html", tmp_path / "page.html")
     assert f"{calls:,} calls" in page.stderr
+
+
+def status_from_events(capture: Path) -> str:
+    answer = as_json(judge(*read_snapshots(process_folders(capture))), str(capture), {})
+    return json.dumps(answer)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_processes_with_nothing_open_are_read_as_all_others(
+    name: str, captures: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if there were no live pages: by the compiled pass where it can, and event by event."""
+    monkeypatch.setattr("ncclscope.snapshot.process.read_live_page", lambda _: None)
+    answer = status_from_events(captures[name])
+    monkeypatch.setattr("ncclscope.snapshot.from_events.settled_rank_states", lambda _: None)
+    assert status_from_events(captures[name]) == answer
