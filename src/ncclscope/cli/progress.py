@@ -7,6 +7,8 @@ from pathlib import Path
 from ncclscope.arrays.memory_limit import limit_memory
 from ncclscope.cli.arguments.engine import HERE
 from ncclscope.cli.engine_options import engine_on
+from ncclscope.cli.messages import print_message
+from ncclscope.humanize import printable
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model, Progress
 
@@ -36,4 +38,9 @@ def open_model_with_progress(capture: Path, on: str = HERE) -> Model:
     model = open_model(capture, progress, engine_on(on))
     if progress:
         progress(1, 1)
+    if not model.seal and not os.access(capture, os.W_OK):
+        print_message(
+            f"ncclscope: the model of {printable(str(capture))} was not saved: this user may not "
+            "write there. Each command makes it again"
+        )
     return model
