@@ -26,6 +26,16 @@ def distinct_rows(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
     return np.asarray(rows, np.int64), place
 
 
+def distinct_numbers(values: Ints) -> Ints:
+    """The numbers that occur, none of them negative, in order: what `np.unique` returns, which
+    takes several times as long where most of them occur often.
+    """
+    number, count = factorize(values)
+    numbers = np.empty(count, np.int64)
+    numbers[number] = values
+    return np.sort(numbers)
+
+
 def _places(values: Ints) -> tuple[Ints, Ints]:
     """By value its place among the distinct ones in order, and by place the first that has it.
     Distinct values are few, and only they are sorted.

@@ -162,7 +162,8 @@ def read_segment(slots: Slots, damage: Damage) -> Segment:
     keep = sound & ~update & (length > 0)
     tid = block_heads["tid"].astype(np.int64)
     first_of = dict(zip(reversed(tid.tolist()), range(len(tid) - 1, -1, -1), strict=True))
-    threads = {own: thread_name(block_heads[first_of[own]]) for own in sorted(first_of)}
+    one_each = block_heads[[first_of[own] for own in sorted(first_of)]]
+    threads = {int(head["tid"]): thread_name(head) for head in one_each}
     blocks = Blocks(key[keep], length[keep], at[keep] + 1, tid[keep])
     rows, keys = _updates(slots, at[update], key[update], length[update])
     return Segment(slots, blocks, rows, keys, threads, kinds)

@@ -47,7 +47,7 @@ class SettledEvents:
 
     def kernel_times_ns(self, place: int) -> Ints:
         """How long each kernel of a communicator took."""
-        return self._took_ns[self._place == place]
+        return np.asarray(self._took_ns[self._place == place])
 
 
 def settled_events(

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.analysis.distinct import distinct_numbers
 from ncclscope.analysis.waiting.arrivals import START, Arrivals
 from ncclscope.analysis.waiting.dependencies import LEAST_WAIT_NS, Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
@@ -148,7 +149,7 @@ def charge_waits(
         by_event,
         np.bincount(late_rank, waits.wait_ns, minlength=ranks).astype(np.int64),
         own_of_last,
-        np.bincount(kernels.rank[np.unique(waits.late)], minlength=ranks).astype(np.int64),
+        np.bincount(kernels.rank[distinct_numbers(waits.late)], minlength=ranks).astype(np.int64),
         np.bincount(kernels.rank, wait, minlength=ranks).astype(np.int64),
         int(sums[_abi.CHARGED_STRUCTURE]),
         int(sums[_abi.CHARGED_QUICKER]),

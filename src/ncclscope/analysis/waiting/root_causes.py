@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ncclscope.analysis.distinct import distinct_numbers
 from ncclscope.analysis.robust_statistics import DEVIATIONS, is_no_chance, standing_out
 from ncclscope.analysis.waiting.arrivals import END
 from ncclscope.analysis.waiting.gradual_ranks import ranks_apart
@@ -352,7 +353,7 @@ def _is_long_more_often(kernels: Kernels, far: Bools, slow: Bools) -> Bools:
     """
     class_of, count = kernels.communicator_class, len(slow)
     # An instance has a kernel on each rank.
-    pairs = np.unique(kernels.communicator * len(kernels.ranks) + kernels.rank)
+    pairs = distinct_numbers(kernels.communicator * len(kernels.ranks) + kernels.rank)
     ranks = np.maximum(np.bincount(pairs // len(kernels.ranks), minlength=count), 1)
     times = np.bincount(kernels.communicator[far], minlength=count) / ranks
     of_all = np.bincount(kernels.communicator, minlength=count) / ranks

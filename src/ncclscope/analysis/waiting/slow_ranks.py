@@ -12,6 +12,7 @@ them, so their own work did not wait for it.
 
 import numpy as np
 
+from ncclscope.analysis.distinct import distinct_numbers
 from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.dependencies import Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels
@@ -77,7 +78,7 @@ def _slowness(
     usual_of = np.full(groups, np.nan)
     usual_of[group[free]] = usual[free]
     ratio = table.quantiles[0] / np.maximum(usual_of[table.group], 1.0)
-    members = np.unique(group[sample] * ranks + rank[sample]) // ranks
+    members = distinct_numbers(group[sample] * ranks + rank[sample]) // ranks
     everybody = np.bincount(members, minlength=groups)
     shown = np.bincount(table.group, minlength=groups)
     by_most = ((shown > 1) & (shown > _MOST_RANKS * everybody))[table.group]

@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 
+from ncclscope.analysis.distinct import distinct_numbers
 from ncclscope.analysis.waiting.arrivals import START
 from ncclscope.analysis.waiting.dependencies import BACKS, Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels
@@ -65,7 +66,7 @@ def _slowness(kernels: Kernels, dependencies: Dependencies, rows: Ints, event: i
     ranks = len(kernels.ranks)
     rank = kernels.rank[rows].astype(np.int64)
     position = dependencies.position[rows].astype(np.int64)
-    having = np.bincount(np.unique(position * ranks + rank) // ranks)
+    having = np.bincount(distinct_numbers(position * ranks + rank) // ranks)
     if event == START:
         shown = dependencies.blocked[rows] == 0
         rows, rank, position = rows[shown], rank[shown], position[shown]
