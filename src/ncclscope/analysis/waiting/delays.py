@@ -149,7 +149,9 @@ def charge_waits(
         by_event,
         np.bincount(late_rank, waits.wait_ns, minlength=ranks).astype(np.int64),
         own_of_last,
-        np.bincount(kernels.rank[distinct_numbers(waits.late)], minlength=ranks).astype(np.int64),
+        np.bincount(
+            kernels.rank[distinct_numbers(waits.late.astype(np.int64))], minlength=ranks
+        ).astype(np.int64),
         np.bincount(kernels.rank, wait, minlength=ranks).astype(np.int64),
         int(sums[_abi.CHARGED_STRUCTURE]),
         int(sums[_abi.CHARGED_QUICKER]),

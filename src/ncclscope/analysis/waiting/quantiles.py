@@ -45,8 +45,13 @@ class MemberQuantiles:
 
 def _first_and_count(keys: Ints) -> tuple[Ints, Ints]:
     """Where runs of equal keys begin, and how long they are."""
-    first = np.flatnonzero(np.diff(keys, prepend=-1))
-    return first, np.diff(np.append(first, len(keys)))
+    begins = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=begins[1:])
+    first = np.flatnonzero(begins)
+    count = np.empty_like(first)
+    np.subtract(first[1:], first[:-1], out=count[:-1])
+    count[-1:] = len(keys) - first[-1:]
+    return first, count
 
 
 def member_quantiles(
@@ -56,8 +61,13 @@ def member_quantiles(
     members = int(member.max(initial=0)) + 1
     if groups * members >= _MOST_KEY:
         member, members = np.zeros(len(group), np.int64), 1
-    key = group.astype(np.int64) * members + member
-    packed = np.sort(key << _VALUE_BITS | np.clip(values, 0, _MOST_VALUE))
+    # In place: each of these is as long as the run, and there are three dozen calls.
+    packed = group.astype(np.int64)
+    packed *= members
+    packed += member
+    packed <<= _VALUE_BITS
+    packed |= np.clip(values, 0, _MOST_VALUE)
+    packed.sort()
     first, count = _first_and_count(packed >> _VALUE_BITS)
     key = packed[first] >> _VALUE_BITS
     places = [((count - 1) * quantile).astype(np.int64) for quantile in quantiles]
