@@ -273,6 +273,20 @@ def test_every_grouping_has_the_same_totals(by: tuple[str, ...], rows: int) -> N
     assert sum(g.bytes for g in summary.groups) == report().total.bytes
 
 
+def test_many_rows_are_read_where_they_are_and_give_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, by = random_model(3_000, seed=5), (*DEFAULT_BY, "rank", "algorithm")
+
+    def shown() -> dict[str, Any]:
+        summary = summarize(made, Selection(), by)
+        return as_json(summary, sorted_groups(summary.groups, "time"))
+
+    copied = shown()
+    monkeypatch.setattr("ncclscope.analysis.query._COPIED_ROWS", 0)
+    assert shown() == copied
+
+
 def test_groups_across_functions_have_bandwidth() -> None:
     found = group(report(by=("rank",)), rank=3)
     assert found.busbw_gbs == pytest.approx(2 * MIB * 1.5 / 200_000)
