@@ -18,6 +18,7 @@ from tests.support.laboratory.truth import Kind
 
 _FOUR_A_HOST = Machine(ranks_per_host=4)
 _TWO_A_HOST = Machine(ranks_per_host=2)
+_EIGHT_A_HOST = Machine(ranks_per_host=8)
 
 
 def _network(ranks: range, everybody: int, factor: float) -> tuple[Fault, ...]:
@@ -47,6 +48,9 @@ def missed_kinds() -> Iterator[Kind]:
     yield from shape("ddp 8, 40 steps, noise of transcripts", None, Buckets(8, steps=40), {
         "every second GPU is old": _old((1, 3, 5, 7), 1.3),
     }, noise=TRANSCRIPTS)  # fmt: skip
+    yield from shape("ddp 32 on 4 hosts, noise of transcripts", None, Buckets(32), {
+        "old GPUs on two hosts": _old(range(16, 32), 1.3),
+    }, machine=_EIGHT_A_HOST, noise=TRANSCRIPTS)  # fmt: skip
     # A stage with more layers: all its ranks are alike, and nobody is to blame.
     yield from shape(
         "pipeline 4 x dp 2, heavy second stage", None,
@@ -75,6 +79,10 @@ def _other_shapes() -> Iterator[Kind]:
     yield from shape("fsdp 8 on 2 hosts, work varies", None, Mesh(dp=8, sharded=True, layers=4), {
         "old GPUs on half of the hosts": _old(range(4), 1.4),
     }, machine=_FOUR_A_HOST, noise=busy, uneven=True)  # fmt: skip
+    sharded = Mesh(dp=32, sharded=True, layers=3, steps=15)
+    yield from shape("fsdp 32 on 4 hosts, noise of transcripts", None, sharded, {
+        "old GPUs on two hosts": _old((*range(8), *range(24, 32)), 1.3),
+    }, machine=_EIGHT_A_HOST, noise=TRANSCRIPTS)  # fmt: skip
     micro = Buckets(12, steps=30, accumulate=2, length_spread=0.3)
     yield from shape("ddp 12 on 6 hosts with accumulation", None, micro, {
         "old GPUs on half of the hosts": _old((0, 1, 4, 5, 8, 9), 1.3),

@@ -1,10 +1,15 @@
 """What a whole host, half of all GPUs or a stage has in common, and late first steps."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+import ncclscope
+from ncclscope.analysis.run import Run
+from ncclscope.analysis.waiting.origins import account_of, waiting_of
 from ncclscope.diagnose.finding import Finding
+from ncclscope.humanize import percent
 from tests.support.diagnosis import diagnose_capture
 from tests.support.laboratory.kinds import all_kinds
 from tests.support.laboratory.truth import Truth
@@ -51,6 +56,39 @@ def test_old_gpus_are_named_together_where_steps_vary(tmp_path: Path) -> None:
     assert problems(said) == [("straggler", "gpu", (1, 3, 5, 7))]
     assert "compare GPU models" in said[0].advice
     assert said[0].lost_share == pytest.approx(1 - truth.healthy_run_ns / truth.run_ns, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [
+        ("ddp 32 on 4 hosts, noise of transcripts, old GPUs on two hosts", range(16, 32)),
+        (
+            "fsdp 32 on 4 hosts, noise of transcripts, old GPUs on two hosts",
+            (*range(8), *range(24, 32)),
+        ),
+    ],
+)
+def test_old_gpus_of_several_hosts_are_one_finding(
+    tmp_path: Path, name: str, ranks: Sequence[int]
+) -> None:
+    """Each of these hosts is late as a whole, and mending one of them gains nothing."""
+    truth, said = judged(tmp_path / "c", name)
+    assert [finding.ranks for finding in said if finding.severity != "info"] == [tuple(ranks)]
+    assert "compare GPU models" in said[0].advice
+    assert said[0].lost_share == pytest.approx(1 - truth.healthy_run_ns / truth.run_ns, abs=0.03)
+
+
+def test_waiting_that_began_on_single_ranks_says_on_which_most_did(tmp_path: Path) -> None:
+    """Nobody stands out; who looks further has where to begin."""
+    _, said = judged(tmp_path / "c", "ddp 32 on 4 hosts, noise of transcripts, healthy")
+    assert not problems(said)
+    (sentence,) = [finding.sentence for finding in said if finding.kind == "anyone"]
+    waiting = waiting_of(Run(ncclscope.open(str(tmp_path / "c")).model))
+    assert waiting is not None
+    account = account_of(waiting)
+    share = account.ranks[0].origin_ns / (account.total_ns - account.start_up_ns)
+    most = f"{percent(share)} on rank {account.ranks[0].rank}"
+    assert sentence.endswith(f"no rank stands out, most began on single ranks, {most}")
 
 
 def test_a_heavy_stage_is_a_remark_with_its_cost(tmp_path: Path) -> None:
