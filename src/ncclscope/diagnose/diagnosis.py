@@ -31,10 +31,13 @@ from ncclscope.diagnose.rules import (
     slow_link,
     straggler,
     training,
+    unjudged_transfer,
 )
 from ncclscope.humanize import ranks_in_words
 from ncclscope.model.model import Model
 from ncclscope.snapshot.process import Snapshots
+
+_OF_TRANSFERS = ("hang", "slow_link", "intra_inter", "degradation", "below_expected")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,8 @@ def diagnose(
         findings += found
     if baseline is not None:
         findings += below_expected.find(context, baseline)
+    if not any(finding.family in _OF_TRANSFERS for finding in findings):
+        findings += unjudged_transfer.find(part, baseline)
     in_hangs = data_quality.missing(context, last_counts=False)
     findings = [_weigh(finding, missing, in_hangs) for finding in hardware.add_causes(findings)]
     limits = (*_limit_of_time(context, part), *_limits(part))

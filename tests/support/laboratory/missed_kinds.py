@@ -63,6 +63,10 @@ def missed_kinds() -> Iterator[Kind]:
     yield from shape("elastic 12 on 3 hosts", elastic_program, Elastic(), {
         "slow host that joined": _old(range(4, 8), 1.4),
     }, machine=_FOUR_A_HOST)  # fmt: skip
+    # Slow from the first step on, and no other communicator to compare with: nobody can tell.
+    yield from shape("ddp 8 on 2 hosts, 25 steps", None, Buckets(8, steps=25), {
+        "link slow from the first step on": (link(3, 4, 12),),
+    }, machine=_FOUR_A_HOST, blind=True)  # fmt: skip
     yield from _other_shapes()
 
 
@@ -83,6 +87,10 @@ def _other_shapes() -> Iterator[Kind]:
     yield from shape("fsdp 32 on 4 hosts, noise of transcripts", None, sharded, {
         "old GPUs on two hosts": _old((*range(8), *range(24, 32)), 1.3),
     }, machine=_EIGHT_A_HOST, noise=TRANSCRIPTS)  # fmt: skip
+    hidden = {"link slow from the first step on": (link(1, 2, 15),)}
+    sharded = Mesh(dp=6, sharded=True, layers=4)
+    yield from shape("fsdp 6", None, sharded, hidden, blind=True)
+    yield from shape("fsdp 6 on 3 hosts", None, sharded, hidden, machine=_TWO_A_HOST, blind=True)
     micro = Buckets(12, steps=30, accumulate=2, length_spread=0.3)
     yield from shape("ddp 12 on 6 hosts with accumulation", None, micro, {
         "old GPUs on half of the hosts": _old((0, 1, 4, 5, 8, 9), 1.3),

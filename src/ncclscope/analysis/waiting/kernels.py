@@ -93,6 +93,13 @@ class _Columns:
         return len(self.row)
 
 
+def without_peers(kernels: Kernels) -> Bools:
+    """By communicator whether no other one of its class has collectives."""
+    classes = kernels.communicator_class
+    used = classes[np.unique(kernels.communicator[~kernels.pair])]
+    return np.asarray(np.bincount(used, minlength=int(classes.max(initial=0)) + 1)[classes] < 2)
+
+
 def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> Kernels | None:
     """The kernels of a run; None where fewer than two ranks have GPU times. `rows`: of these timed
     operations alone; `own`: by operation whether it counts where waiting cannot be seen.

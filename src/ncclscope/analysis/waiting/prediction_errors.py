@@ -18,6 +18,7 @@ import numpy as np
 
 from ncclscope.analysis.robust_statistics import vary_as_requests
 from ncclscope.analysis.waiting.clocks import GOOD_ERROR_NS
+from ncclscope.analysis.waiting.kernels import without_peers
 from ncclscope.analysis.waiting.origins import Waiting, excess_once_ns
 from ncclscope.analysis.waiting.positions import period_of
 from ncclscope.arrays import _abi
@@ -42,6 +43,7 @@ class PredictionErrors:
         self.has_gaps = _has_gaps(waiting)
         self._shows_little = self.has_gaps or _steps(waiting) < _FEW_STEPS
         self._meets_always = not waiting.kernels.pair.any()
+        self._without_peers = without_peers(waiting.kernels)
         self._idle_ns = _idle_ns(waiting)
 
     def doubt(self, ranks: tuple[int, ...], communicators: tuple[int, ...], links: bool) -> float:
@@ -86,10 +88,7 @@ class PredictionErrors:
 
     def _has_no_peers(self, communicator: int) -> bool:
         """Whether no other communicator has such transfers."""
-        kernels = self._waiting.kernels
-        used = np.unique(kernels.communicator[~kernels.pair])
-        classes = kernels.communicator_class
-        return int((classes[used] == classes[communicator]).sum()) < 2
+        return bool(self._without_peers[communicator])
 
     def _excess_of_ranks(self, ranks: tuple[int, ...], keep: Bools | None) -> float:
         """What the changed rank with most of it has beyond the usual in all: the most that can be
