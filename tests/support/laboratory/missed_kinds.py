@@ -63,6 +63,11 @@ def missed_kinds() -> Iterator[Kind]:
     yield from shape("elastic 12 on 3 hosts", elastic_program, Elastic(), {
         "slow host that joined": _old(range(4, 8), 1.4),
     }, machine=_FOUR_A_HOST)  # fmt: skip
+    # No call is launched at once, so that the clocks of hosts and GPUs are known badly.
+    ahead = Buckets(16, steps=40, bucket_ms=4.0, meets_first=False)
+    yield from shape("ddp 16 on 2 hosts, long forward passes", None, ahead, {
+        "slow GPU": (gpu(5, 1.12),),
+    }, machine=_EIGHT_A_HOST)  # fmt: skip
     # Slow from the first step on, and no other communicator to compare with: nobody can tell.
     yield from shape("ddp 8 on 2 hosts, 25 steps", None, Buckets(8, steps=25), {
         "link slow from the first step on": (link(3, 4, 12),),
@@ -87,6 +92,14 @@ def _other_shapes() -> Iterator[Kind]:
     yield from shape("fsdp 32 on 4 hosts, noise of transcripts", None, sharded, {
         "old GPUs on two hosts": _old((*range(8), *range(24, 32)), 1.3),
     }, machine=_EIGHT_A_HOST, noise=TRANSCRIPTS)  # fmt: skip
+    ahead = Buckets(8, steps=40, bucket_ms=4.0, meets_first=False, data_ms=0.0)
+    yield from shape("ddp 8 on 2 hosts, long forward passes", None, ahead, {
+        "slow GPU": (gpu(5, 1.12),),
+    }, machine=_FOUR_A_HOST)  # fmt: skip
+    ahead = Buckets(16, buckets=3, bucket_ms=8.0, accumulate=2, meets_first=False)
+    yield from shape("ddp 16 on 4 hosts, long forward passes", None, ahead, {
+        "late rank": (host(5, 10),),
+    }, machine=_FOUR_A_HOST)  # fmt: skip
     hidden = {"link slow from the first step on": (link(1, 2, 15),)}
     sharded = Mesh(dp=6, sharded=True, layers=4)
     yield from shape("fsdp 6", None, sharded, hidden, blind=True)

@@ -151,6 +151,7 @@ class Buckets:
     first_call_ms: float = 0.0
     checkpoint_every: int = 0
     checkpoint_ms: float = 0.0
+    meets_first: bool = True  # in a small AllReduce before the first step, right after its launch
 
 
 def buckets_program(job: Job, load: Buckets) -> Program:
@@ -167,7 +168,8 @@ def buckets_program(job: Job, load: Buckets) -> Program:
     def program(rank: Rank) -> Steps:
         usual_ms = 3 * load.buckets * load.bucket_ms * load.accumulate
         rank.host_ns += rank.rng.random() * load.first_call_ms * 1e6
-        yield from start_up(rank, world)
+        if load.meets_first:
+            yield from start_up(rank, world)
         for step in range(load.steps):
             rank.begin_step(step, usual_ms, load.data_ms)
             rank.host(load.duty_ms if step % load.ranks == rank.number else 0.0)

@@ -8,6 +8,8 @@ import pytest
 import ncclscope
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.origins import account_of, waiting_of
+from ncclscope.analysis.waiting.replay import run_ns
+from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.diagnose.finding import Finding
 from ncclscope.humanize import percent
 from tests.support.diagnosis import diagnose_capture
@@ -89,6 +91,34 @@ def test_waiting_that_began_on_single_ranks_says_on_which_most_did(tmp_path: Pat
     share = account.ranks[0].origin_ns / (account.total_ns - account.start_up_ns)
     most = f"{percent(share)} on rank {account.ranks[0].rank}"
     assert sentence.endswith(f"no rank stands out, most began on single ranks, {most}")
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("ddp 16 on 2 hosts, long forward passes, slow GPU", 5),
+        ("ddp 8 on 2 hosts, long forward passes, slow GPU", 5),
+        ("ddp 16 on 4 hosts, long forward passes, late rank", 5),
+    ],
+)
+def test_calls_on_record_before_what_they_waited_for_make_no_run_longer(
+    tmp_path: Path, name: str, rank: int
+) -> None:
+    """Clocks of hosts and GPUs are some 10 ms apart: a replay of the run as it was took 8 to 54 %
+    longer, and what a rank costs was what it may cost at most.
+    """
+    truth, said = judged(tmp_path / "c", name)
+    assert [finding.ranks for finding in said if finding.severity != "info"] == [(rank,)]
+    lost = 1 - truth.healthy_run_ns / truth.run_ns
+    assert said[0].lost_share == pytest.approx(lost, abs=0.03)
+    waiting = waiting_of(Run(ncclscope.open(str(tmp_path / "c")).model))
+    assert waiting is not None
+    what_if = WhatIf(waiting)
+    now, as_it_was = run_ns(waiting.arrivals.events_ns), run_ns(what_if.events_ns(Change()))
+    assert as_it_was == pytest.approx(now, rel=0.001)
+    then = what_if.predict(Change(ranks=(rank,)))
+    assert then.run_then_ns == pytest.approx(truth.healthy_run_ns, rel=0.02)
+    assert then.range_ns[0] <= truth.healthy_run_ns <= then.range_ns[1]
 
 
 def test_a_heavy_stage_is_a_remark_with_its_cost(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class Replay:
         self._courses = own_courses(waiting)
         self.has_hidden_work = bool(len(self._courses.hidden))
         self._meetings = int(kernels.meeting.max(initial=-1)) + 1
+        self._early, self._early_ns = _early_calls(waiting)
 
     def _direct(self) -> tuple[Bytes, Bytes]:
         dependencies, count = self._waiting.dependencies, len(self._waiting.kernels)
@@ -65,6 +66,9 @@ class Replay:
         own = courses.most_ns if hidden else courses.own_ns
         kernels, dependencies = self._waiting.kernels, self._waiting.dependencies
         length = np.ascontiguousarray(length_ns, np.int64)
+        if len(self._early):
+            length = length.copy()
+            length[self._early] -= self._early_ns
         arrived = np.full(self._meetings + 1, _EARLIEST)
         bound = _abi.Bindings(
             address(dependencies.before), address(dependencies.edge), address(dependencies.back),
@@ -84,6 +88,17 @@ class Replay:
             pointer(self._order), pointer(upcoming), pointer(first), pointer(events),
         )  # fmt: skip
         return events
+
+
+def _early_calls(waiting: Waiting) -> tuple[Ints, Ints]:
+    """Calls that are on record before the end that their host waited for, and by how much: the
+    clocks of host and GPU are no better known. Edges have no negative lengths, and a replay that
+    made these calls as late as the end would be longer than the run.
+    """
+    dependencies, time = waiting.dependencies, waiting.time_ns
+    calls = 3 * np.flatnonzero(dependencies.edge[::3] == _abi.EDGE_HOST_AFTER_SYNC)
+    early_ns = time[dependencies.before[calls]] - time[calls]
+    return calls[early_ns > 0], early_ns[early_ns > 0]
 
 
 def _least_launches(waiting: Waiting) -> Ints:

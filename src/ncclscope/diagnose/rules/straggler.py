@@ -1,5 +1,6 @@
 """Ranks and hosts that others wait for: how late they are, by what, and what that costs."""
 
+from dataclasses import replace
 from shlex import quote
 
 import numpy as np
@@ -49,7 +50,8 @@ def find(context: RuleContext) -> list[Finding]:
 def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
     """A finding for each host that is late as a whole, and for each other late rank."""
     late = {delays.rank: delays for delays in causes.ranks}
-    share_of = _shares(causes, context.what_if is not None and context.what_if.has_gaps)
+    may_cost = _may_cost(context, causes)
+    share_of = _shares(causes, may_cost)
     hosts = _late_hosts(context, set(late))
     if len(hosts) > 1 and _are_of_one_speed(context, list(causes.ranks)):
         hosts = {}  # older GPUs are one cause, however many hosts have them
@@ -80,8 +82,18 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
         if context.what_if is not None and context.what_if.why_not:
             # A replay of a sample says nothing about the cost: the delays themselves count.
             last_share = delays.times * delays.typical_ns / context.run.span_ns
-        findings.append(_rank_finding(context, delays, cost, (share, last_share)))
+        found = _rank_finding(context, delays, cost, (share, last_share))
+        if may_cost:  # how grave it is, is what it may cost; what it costs is in the middle
+            likely = max(causes.prediction.likely_gained_share, 0.0)
+            found = replace(found, lost_share=min(found.lost_share, likely))
+        findings.append(found)
     return findings
+
+
+def _may_cost(context: RuleContext, causes: RootCauses) -> bool:
+    """Whether the record hides what a replay needs, so that what a single cause may cost counts."""
+    has_gaps = context.what_if is not None and context.what_if.has_gaps
+    return has_gaps and len(causes.ranks) + len(causes.communicators) == 1
 
 
 def _are_of_one_speed(context: RuleContext, late: list[Delays]) -> bool:
@@ -95,14 +107,12 @@ def _explains(context: RuleContext, delays: Delays, share: float) -> bool:
     return delays.times * delays.typical_ns >= _EXPLAINED * share * context.run.span_ns
 
 
-def _shares(causes: RootCauses, has_gaps: bool) -> dict[int, float]:
+def _shares(causes: RootCauses, may_cost: bool) -> dict[int, float]:
     """By rank the share of the run that it costs: of what all causes cost together, in proportion
     to what each gains alone, and after all others were taken out. Two ranks that are equally late
-    gain nothing alone, and everything after the other one. `has_gaps`: the record hides what a
-    replay needs, and what a single cause may cost counts.
+    gain nothing alone, and everything after the other one. `may_cost`: what it costs at most.
     """
     prediction = causes.prediction
-    may_cost = has_gaps and len(causes.ranks) + len(causes.communicators) == 1
     together = max(prediction.most_gained_share if may_cost else prediction.gained_share, 0.0)
     alone = np.array([max(one.gained_share, 0.0) for one in causes.alone])
     last = np.array(causes.last_ns, np.float64) / max(causes.prediction.run_now_ns, 1)
