@@ -68,6 +68,11 @@ def missed_kinds() -> Iterator[Kind]:
     yield from shape("ddp 16 on 2 hosts, long forward passes", None, ahead, {
         "slow GPU": (gpu(5, 1.12),),
     }, machine=_EIGHT_A_HOST)  # fmt: skip
+    # Nodes meet four times a second, and clocks are brought together by that.
+    seldom = Mesh(pp=4, dp=4, micro_batches=8, steps=40, layer_ms=4.0, batched=True)
+    yield from shape("pipeline 4 in groups x dp 4 on 4 hosts, long steps", None, seldom, {
+        "slow link": (link(5, 9, 12),),
+    }, machine=_FOUR_A_HOST)  # fmt: skip
     # Slow from the first step on, and no other communicator to compare with: nobody can tell.
     yield from shape("ddp 8 on 2 hosts, 25 steps", None, Buckets(8, steps=25), {
         "link slow from the first step on": (link(3, 4, 12),),
@@ -99,6 +104,10 @@ def _other_shapes() -> Iterator[Kind]:
     ahead = Buckets(16, buckets=3, bucket_ms=8.0, accumulate=2, meets_first=False)
     yield from shape("ddp 16 on 4 hosts, long forward passes", None, ahead, {
         "late rank": (host(5, 10),),
+    }, machine=_FOUR_A_HOST)  # fmt: skip
+    seldom = Mesh(pp=8, micro_batches=8, steps=50, layer_ms=3.0, batched=True)
+    yield from shape("pipeline 8 in groups on 2 hosts, long steps", None, seldom, {
+        "checkpoints of a rank": (host(0, 400, first=5, every=10),),
     }, machine=_FOUR_A_HOST)  # fmt: skip
     hidden = {"link slow from the first step on": (link(1, 2, 15),)}
     sharded = Mesh(dp=6, sharded=True, layers=4)

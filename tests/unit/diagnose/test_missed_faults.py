@@ -121,6 +121,34 @@ def test_calls_on_record_before_what_they_waited_for_make_no_run_longer(
     assert then.range_ns[0] <= truth.healthy_run_ns <= then.range_ns[1]
 
 
+@pytest.mark.parametrize(
+    ("name", "said_of"),
+    [
+        ("pipeline 4 in groups x dp 4 on 4 hosts, long steps, slow link", ("slow_link", (5, 9))),
+        (
+            "pipeline 8 in groups on 2 hosts, long steps, checkpoints of a rank",
+            ("straggler", (0,)),
+        ),
+    ],
+)
+def test_clocks_of_nodes_that_seldom_meet_are_brought_together(
+    tmp_path: Path, name: str, said_of: tuple[str, tuple[int, ...]]
+) -> None:
+    """They were some milliseconds off: another link, and a rank without a fault, were named, too,
+    and a healthy job had a critical finding.
+    """
+    truth, said = judged(tmp_path / "c", name)
+    found = [(one.family, one.ranks) for one in said if one.severity != "info"]
+    assert found == [said_of]
+    lost = 1 - truth.healthy_run_ns / truth.run_ns
+    assert said[0].lost_share == pytest.approx(lost, abs=0.03)
+
+
+def test_a_healthy_pipeline_whose_nodes_seldom_meet_has_no_late_rank(tmp_path: Path) -> None:
+    _, said = judged(tmp_path / "c", "pipeline 8 in groups on 2 hosts, long steps, healthy")
+    assert not problems(said)
+
+
 def test_a_heavy_stage_is_a_remark_with_its_cost(tmp_path: Path) -> None:
     name = "pipeline 4 x dp 2, heavy second stage, healthy"
     _, said = judged(tmp_path / "c", name)

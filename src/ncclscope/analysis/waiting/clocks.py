@@ -9,6 +9,7 @@ offset that lets ends agree is the likely one. How well they agree is the error 
     ends agree     ──────────[·]────────────────   some 10 µs wide
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,16 +17,17 @@ import numpy as np
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
-from ncclscope.arrays.types import Floats, Ints
+from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.schema import NONE
 from ncclscope.model.streams import MEETS_NEEDED, meets_of, rules_of
 from ncclscope.nccl.functions import EVERYBODY
 
 GOOD_ERROR_NS = 50_000  # clocks that agree so well stay as they are
-_WINDOW_NS = 1_000_000_000  # drift of 100 ppm is 100 µs then
+_WINDOW_NS = 1_000_000_000  # drift of 100 ppm is 100 µs then; longer where collectives are few
 _LEAST_ENDS = 8  # of a node in a window
 _MOST_ENDS = 300_000
 _ROUNDS = 20
+_PASSES = 3
 _SHIFT = 1 << 33  # differences are sorted as positive numbers
 _LEAST_ERROR_NS = 10_000
 
@@ -36,8 +38,9 @@ class _Ends:
 
     meeting: Ints
     node: Ints
-    window: Ints
+    window: Ints  # of the meeting
     end_ns: Floats  # since the first
+    window_ns: int
 
 
 def with_agreeing_ends(run: Run, kernels: Kernels) -> Kernels:
@@ -47,16 +50,18 @@ def with_agreeing_ends(run: Run, kernels: Kernels) -> Kernels:
     if not doubtful.any() or (node == NONE).any():
         return kernels
     origin = int(kernels.events_ns.min())
-    windows = max(int(kernels.events_ns.max() - origin) // _WINDOW_NS, 0) + 1
     ends = _ends(run, kernels, node, origin)
     if ends is None:
         return kernels
-    nodes = int(node.max()) + 1
-    offset = _offsets(ends, nodes, windows)
-    most = float(kernels.error_ns.max())
-    offset = np.clip(offset, -most, most)
-    error = _residual(ends, offset)
-    shift = _at(offset, node, kernels.events_ns[:, 1] - origin)
+    windows = max(int(kernels.events_ns.max() - origin) // ends.window_ns, 0) + 1
+    offset, most = np.zeros((int(node.max()) + 1, windows)), float(kernels.error_ns.max())
+    left = ends
+    for _ in range(_PASSES):  # lines between windows leave less than windows do
+        offset = np.clip(offset + _offsets(left, *offset.shape), -most, most)
+        shift = _at(offset, ends.window_ns, ends.node, ends.end_ns)
+        left = replace(ends, end_ns=ends.end_ns + shift)
+    error = _residual(left)
+    shift = _at(offset, ends.window_ns, node, kernels.events_ns[:, 1] - origin)
     return replace(
         kernels,
         events_ns=kernels.events_ns + shift[:, None],
@@ -88,17 +93,27 @@ def _ends(run: Run, kernels: Kernels, node: Ints, origin: int) -> _Ends | None:
     joined = np.bincount(meeting)[meeting] > 1
     if not joined.any():
         return None
-    return _Ends(
-        meeting[joined],
-        (key % nodes)[joined],
-        (mean[joined] // _WINDOW_NS).astype(np.int64),
-        mean[joined],
-    )
+    meeting, of_node, mean = meeting[joined], (key % nodes)[joined], mean[joined]
+    # All ends of a meeting are in one window: those of nodes whose clock is ahead would be in the
+    # next one.
+    first = np.full(int(meeting.max()) + 1, np.inf)
+    np.minimum.at(first, meeting, mean)
+    window_ns = _window_ns(of_node, float(mean.max() - mean.min()))
+    window = (first[meeting] // window_ns).astype(np.int64)
+    return _Ends(meeting, of_node, window, mean, window_ns)
 
 
-def _differences(ends: _Ends, offset: Floats) -> Floats:
-    """By end how much later the mean of its meeting is."""
-    end = ends.end_ns + offset[ends.node, ends.window]
+def _window_ns(node: Ints, span_ns: float) -> int:
+    """A window in which the usual node has enough ends."""
+    count = np.bincount(node)
+    usual = float(np.median(count[count > 0]))
+    seconds = span_ns / _WINDOW_NS
+    return _WINDOW_NS * max(math.ceil(_LEAST_ENDS * seconds / usual), 1)
+
+
+def _differences(ends: _Ends, shift: Floats | float) -> Floats:
+    """By end, with its shift, how much later the mean of its meeting is."""
+    end = ends.end_ns + shift
     mean = np.bincount(ends.meeting, end) / np.maximum(np.bincount(ends.meeting), 1)
     return np.asarray(mean[ends.meeting] - end)
 
@@ -109,33 +124,58 @@ def _offsets(ends: _Ends, nodes: int, windows: int) -> Floats:
     key = ends.node * windows + ends.window
     count = np.bincount(key, minlength=nodes * windows).reshape(nodes, windows)
     enough = count >= min(_LEAST_ENDS, int(count.max()))
+    ends, key = _of_known(ends, key, enough)
+    known = np.maximum(enough.sum(axis=0), 1)
     for _ in range(_ROUNDS):
-        late = (_differences(ends, offset) + _SHIFT).astype(np.int64)
+        late = (_differences(ends, offset[ends.node, ends.window]) + _SHIFT).astype(np.int64)
         median = quantile_by_group(key, nodes * windows, late, 0.5).reshape(nodes, windows)
         step = np.where(enough, np.nan_to_num(median, nan=_SHIFT) - _SHIFT, 0.0)
+        # What all clocks are shifted by is no difference, and would grow from round to round.
+        step = np.where(enough, step - step.sum(axis=0) / known, 0.0)
         offset += step
         if np.abs(step).max() < 1_000:
             break
-    for row in range(nodes):  # windows with few ends are as their neighbours
-        known = np.flatnonzero(enough[row])
-        if len(known):
-            offset[row] = np.interp(np.arange(windows), known, offset[row, known])
+    for row in range(nodes):  # windows with few ends are on a line with their neighbours
+        places = np.flatnonzero(enough[row])
+        if len(places):
+            offset[row] = _on_line(places, offset[row, places], np.arange(windows))
     return offset
 
 
-def _residual(ends: _Ends, offset: Floats) -> int:
-    """How far ends are apart after that: the 90th percentile."""
-    apart = np.abs(_differences(ends, offset))
+def _on_line(known: Floats | Ints, values: Floats, places: Floats | Ints) -> Floats:
+    """Values at places between known ones, and one place beyond: clocks drift evenly."""
+    if len(known) > 1:
+        slope = np.diff(values) / np.diff(known)
+        ends = values[0] - slope[0], values[-1] + slope[-1]
+        values = np.concatenate([ends[:1], values, ends[1:]])
+        known = np.concatenate([[known[0] - 1], known, [known[-1] + 1]])
+    return np.interp(places, known, values)
+
+
+def _of_known(ends: _Ends, key: Ints, enough: Bools) -> tuple[_Ends, Ints]:
+    """Ends of nodes and windows that have enough of them. Others have no offset of their own, and
+    would pull those that they meet.
+    """
+    kept = enough.reshape(-1)[key]
+    known = _Ends(
+        ends.meeting[kept], ends.node[kept], ends.window[kept], ends.end_ns[kept], ends.window_ns
+    )
+    return known, key[kept]
+
+
+def _residual(ends: _Ends) -> int:
+    """How far ends are apart: the 90th percentile."""
+    apart = np.abs(_differences(ends, 0.0))
     return max(int(2 * np.quantile(apart, 0.9)), _LEAST_ERROR_NS)
 
 
-def _at(offset: Floats, node: Ints, time_ns: Ints) -> Ints:
+def _at(offset: Floats, window_ns: int, node: Ints, time_ns: Ints | Floats) -> Ints:
     """Offsets at some times: straight lines between the middles of windows."""
-    middles = (np.arange(offset.shape[1]) + 0.5) * _WINDOW_NS
+    middles = np.arange(offset.shape[1]) + 0.5
     shift = np.zeros(len(node), np.int64)
     order = np.argsort(node, kind="stable")  # once: there may be a thousand nodes
     for own in np.split(order, np.flatnonzero(np.diff(node[order])) + 1):
         if len(own):
             row = int(node[own[0]])
-            shift[own] = np.interp(time_ns[own], middles, offset[row]).astype(np.int64)
+            shift[own] = _on_line(middles, offset[row], time_ns[own] / window_ns).astype(np.int64)
     return shift
