@@ -73,6 +73,11 @@ def missed_kinds() -> Iterator[Kind]:
     yield from shape("pipeline 4 in groups x dp 4 on 4 hosts, long steps", None, seldom, {
         "slow link": (link(5, 9, 12),),
     }, machine=_FOUR_A_HOST)  # fmt: skip
+    # Exchanges with the stage before look like those with the next one.
+    deep = Mesh(pp=8, dp=2, micro_batches=12, steps=30, layer_ms=4.0, batched=True)
+    yield from shape("pipeline 8 in groups x dp 2 on 4 hosts, long steps", None, deep, {
+        "slow GPU": (gpu(7, 1.25),),
+    }, machine=_FOUR_A_HOST)  # fmt: skip
     # Slow from the first step on, and no other communicator to compare with: nobody can tell.
     yield from shape("ddp 8 on 2 hosts, 25 steps", None, Buckets(8, steps=25), {
         "link slow from the first step on": (link(3, 4, 12),),
@@ -108,6 +113,12 @@ def _other_shapes() -> Iterator[Kind]:
     seldom = Mesh(pp=8, micro_batches=8, steps=50, layer_ms=3.0, batched=True)
     yield from shape("pipeline 8 in groups on 2 hosts, long steps", None, seldom, {
         "checkpoints of a rank": (host(0, 400, first=5, every=10),),
+    }, machine=_FOUR_A_HOST)  # fmt: skip
+    deep = Mesh(pp=6, tp=2, micro_batches=12, steps=20, layers=1, batched=True)
+    yield from shape("pipeline 6 in groups x tp 2", None, deep, {"slow GPU": (gpu(5, 1.3),)})
+    deep = Mesh(pp=4, dp=3, micro_batches=10, steps=25, layer_ms=2.0, batched=True)
+    yield from shape("pipeline 4 in groups x dp 3 on 3 hosts", None, deep, {
+        "slow GPU": (gpu(4, 1.2),),
     }, machine=_FOUR_A_HOST)  # fmt: skip
     hidden = {"link slow from the first step on": (link(1, 2, 15),)}
     sharded = Mesh(dp=6, sharded=True, layers=4)

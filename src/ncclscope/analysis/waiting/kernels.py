@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ncclscope.analysis.distinct import distinct_rows
 from ncclscope.analysis.run import Run
+from ncclscope.analysis.waiting.exchange_partners import partner_numbers
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import COLLECTIVE, GPU_SOURCES, NONE, RECV, SEND, SOURCES
@@ -43,7 +44,9 @@ class Kernels:
     communicator_class: Ints  # by row of `communicators`: those of one class are peers
     function: Ints  # code
     transfer_kind: Numbers  # class of communicator, function and size
-    kind: Numbers  # the same, and the place in a burst of calls: positions.with_burst_places
+    # The same, with the partner of an exchange, and the place in a burst of calls:
+    # exchange_partners.py, positions.with_burst_places.
+    kind: Numbers
     pair: Bools  # of sends and receives
     stream: Numbers  # CUDA streams, numbered over all ranks
     launched_ns: Ints
@@ -120,7 +123,7 @@ def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> 
         communicator_class=_classes(run),
         function=columns.function[first],
         transfer_kind=kind,
-        kind=kind,
+        kind=_with_partners(run, columns, first, kind),
         pair=_is_pair(columns.form[first]),
         stream=stream,
         launched_ns=np.maximum.reduceat(columns.launched_ns, first),
@@ -281,6 +284,15 @@ def _kinds(run: Run, columns: _Columns, first: Ints) -> Numbers:
     # A group is the sum of its parts in any order; products of different parts hardly agree.
     whole = np.add.reduceat((part + 1) * _ODD, first)
     return factorize(whole & np.iinfo(np.int64).max)[0]
+
+
+def _with_partners(run: Run, columns: _Columns, first: Ints, kind: Numbers) -> Numbers:
+    """Kinds that tell exchanges with different partners apart."""
+    pair = _is_pair(columns.form)
+    if not pair.any():
+        return kind
+    number = partner_numbers(run, columns.row, columns.rank, first, pair)
+    return factorize(kind.astype(np.int64) * (int(number.max()) + 1) + number)[0]
 
 
 def _errors(run: Run, columns: _Columns, first: Ints) -> Ints:

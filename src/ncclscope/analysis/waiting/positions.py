@@ -82,7 +82,7 @@ def with_burst_places(kernels: Kernels) -> Kernels:
     if place is None:
         return kernels
     number = place[kernels.call_number]
-    key = kernels.transfer_kind.astype(np.int64) * (int(number.max()) + 1) + number
+    key = kernels.kind.astype(np.int64) * (int(number.max()) + 1) + number
     return replace(kernels, kind=factorize(key)[0])
 
 
