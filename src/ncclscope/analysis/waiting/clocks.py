@@ -171,7 +171,7 @@ def _residual(ends: _Ends) -> int:
 
 def _at(offset: Floats, window_ns: int, node: Ints, time_ns: Ints | Floats) -> Ints:
     """Offsets at some times: straight lines between the middles of windows."""
-    middles = np.arange(offset.shape[1]) + 0.5
+    middles: Floats = np.arange(offset.shape[1], dtype=np.float64) + 0.5
     shift = np.zeros(len(node), np.int64)
     order = np.argsort(node, kind="stable")  # once: there may be a thousand nodes
     for own in np.split(order, np.flatnonzero(np.diff(node[order])) + 1):
