@@ -32,13 +32,13 @@ def partner_numbers(run: Run, row: Ints, rank: Ints, first: Ints, pair: Bools) -
     single = np.flatnonzero((least == most) & (least != NONE))
     if not len(single):
         return number
-    ranks = int(rank.max()) + 1
-    keys, place = np.unique(rank[first[single]] * ranks + least[single], return_inverse=True)
-    begins = np.searchsorted(keys // ranks, np.arange(ranks))
-    count = np.bincount(keys // ranks, minlength=ranks)
-    of_key = np.where(
-        count[keys // ranks] <= _FEW, np.arange(len(keys)) - begins[keys // ranks] + 1, _SEVERAL
-    )
+    width = int(most.max()) + 1
+    keys, place = np.unique(rank[first[single]] * width + least[single], return_inverse=True)
+    count = np.bincount(keys // width)
+    begins = np.cumsum(count) - count
+    of_rank = keys // width
+    numbers = np.arange(len(keys)) - begins[of_rank] + 1
+    of_key = np.where(count[of_rank] <= _FEW, numbers, _SEVERAL)
     number[single] = of_key[place.reshape(-1)]
     return number
 
