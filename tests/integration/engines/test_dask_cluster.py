@@ -32,7 +32,6 @@ PATIENT = {
     "distributed.comm.timeouts.connect": "300s",
     "distributed.comm.timeouts.tcp": "300s",
     "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
-    "distributed.worker.multiprocessing-method": "forkserver",  # which imports Dask once
 }
 
 
