@@ -215,6 +215,9 @@ typedef int16_t i16;
 
 #define ARRAY_FUNCTIONS(F)                                                                          \
     F(u64, abi_version, (void))                                                                     \
+    /* mapped_files.c */                                                                            \
+    F(int, guard_mapped_files, (void))                                                              \
+    F(i64, pages_lost, (void))                                                                      \
     /* index.c */                                                                                   \
     F(i64, scan, (union slot *slots, i64 count, i64 *heads, i64 *kinds, i64 *misplaced))            \
     F(void, count_kinds, (const struct slot_log *log, i64 *counts))                                 \

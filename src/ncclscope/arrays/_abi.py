@@ -17,7 +17,7 @@ from ctypes import (
 )
 
 # Of the lists; a library that says another number was built from other sources.
-VERSION = 0x99368572987D5FBF
+VERSION = 0x7421E969B96E7F61
 
 
 class Lines(Structure):
@@ -327,6 +327,8 @@ REPORTS_NOTHING, REPORTS_FULLY, REPORTS_PARTLY = range(3)
 # Result and arguments by name.
 FUNCTIONS = {
     "ncclscope_abi_version": (c_uint64, ()),
+    "ncclscope_guard_mapped_files": (c_int, ()),
+    "ncclscope_pages_lost": (c_int64, ()),
     "ncclscope_scan": (c_int64, (c_void_p, c_int64, c_void_p, c_void_p, c_void_p)),
     "ncclscope_count_kinds": (None, (c_void_p, c_void_p)),
     "ncclscope_index": (None, (c_void_p, c_void_p, c_void_p, c_int64, c_void_p)),

@@ -100,6 +100,19 @@ def library() -> ctypes.CDLL:
     return load(arrays_library_path())
 
 
+def guard_mapped_files() -> None:
+    """From now on what is gone from a file that is mapped reads as zeros, and is counted, instead
+    of ending this process and those that it forks. For programs of our own: others may have their
+    own way with SIGBUS.
+    """
+    library().ncclscope_guard_mapped_files()
+
+
+def pages_lost() -> int:
+    """How many pages of mapped files were gone when they were read."""
+    return int(library().ncclscope_pages_lost())
+
+
 def address(array: npt.NDArray[Any] | None) -> int | None:
     """Where an array's numbers are. The array must outlive the call."""
     # Not __array_interface__, which lists the fields of structured arrays each time.

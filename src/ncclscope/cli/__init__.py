@@ -83,6 +83,8 @@ _OUT_OF_MEMORY = (
     "there is not enough memory. Choose a part: --last 10m, --rank, --comm; or raise "
     "NCCLSCOPE_MEMORY_LIMIT if it is set"
 )
+_ARRAYS = "ncclscope.arrays.library"
+_CUT_FILE = "a file became shorter while it was read, and what was in it is missing. Run this again"
 
 
 def _columns() -> int:
@@ -250,6 +252,17 @@ def _sentence(error: OSError) -> str:
     return f"cannot use {what}: {cause}{'. ' + hint if hint else ''}"
 
 
+def _guard_mapped_files() -> None:
+    """Has verbs that map files outlive files that are cut meanwhile."""
+    if _ARRAYS in sys.modules:  # other verbs start without numpy
+        sys.modules[_ARRAYS].guard_mapped_files()
+
+
+def _has_lost_pages() -> bool:
+    """Whether something of a mapped file was gone when it was read."""
+    return _ARRAYS in sys.modules and sys.modules[_ARRAYS].pages_lost() > 0
+
+
 def _is_out_of_memory(error: Exception) -> bool:
     """Whether memory ran out, or room for a thread's stack."""
     is_known = isinstance(error, MemoryError) or type(error).__name__ == _DUCKDB_OUT_OF_MEMORY
@@ -269,6 +282,9 @@ def _explain(error: Exception) -> int:
             _drop_output()
         print_message(f"ncclscope: {_sentence(error)}")
         return 1
+    if _has_lost_pages():  # whatever followed from it
+        print_message(f"ncclscope: {_CUT_FILE}")
+        return 1
     if not _is_out_of_memory(error):
         raise error
     print_message(f"ncclscope: {_OUT_OF_MEMORY}")
@@ -278,8 +294,13 @@ def _explain(error: Exception) -> int:
 def _run(words: list[str], interrupts: Interrupts) -> int:
     try:
         arguments = _parse(words)
-        code = int(_module(arguments.verb).run(arguments))
+        module = _module(arguments.verb)
+        _guard_mapped_files()
+        code = int(module.run(arguments))
         sys.stdout.flush()
+        if _has_lost_pages():
+            print_message(f"ncclscope: {_CUT_FILE}")
+            return code or 1
         return code
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -1,5 +1,6 @@
 """Opens a capture's model: loads the saved one while it is current, else has a new one made."""
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from ncclscope.model.store.saved_model import fingerprint, load_current
 if TYPE_CHECKING:
     from ncclscope.model.engine import Engines
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
 
 def open_model(
     capture: Path, progress: Progress | None = None, engine_of: "Engines | None" = None
@@ -24,30 +27,44 @@ def open_model(
     makes it, unless this machine does.
     """
     try:
-        mark = fingerprint(capture)
-        model = load_current(capture, mark)
-        if is_dataset(capture):
-            return model or _read_dataset(capture, mark, progress)
-        return _with_fates(model or _build(capture, mark, progress, engine_of))
+        try:
+            return _open(capture, progress, engine_of, keep=True)
+        except OSError as error:
+            # Who filled the disk with a capture wants to look at it. A cluster has no TMPDIR that
+            # all its hosts see.
+            if engine_of is not None or error.errno not in _NO_ROOM:
+                raise
+            return _open(capture, progress, engine_of, keep=False)
     except OSError as error:
         message = f"cannot make the model of {capture}: {error.strerror or error}"
         raise NcclscopeError(message, "It is made in the capture, or else in TMPDIR") from None
 
 
+def _open(
+    capture: Path, progress: Progress | None, engine_of: "Engines | None", keep: bool
+) -> Model:
+    """The same. Without `keep` a new one is made in TMPDIR, for this command alone."""
+    mark = fingerprint(capture)
+    model = load_current(capture, mark)
+    if is_dataset(capture):
+        return model or _read_dataset(capture, mark, progress, keep)
+    return _with_fates(model or _build(capture, mark, progress, engine_of, keep))
+
+
 # A saved model needs neither duckdb, which reads datasets, nor what decodes and joins processes.
-def _read_dataset(capture: Path, mark: str, progress: Progress | None) -> Model:
+def _read_dataset(capture: Path, mark: str, progress: Progress | None, keep: bool) -> Model:
     from ncclscope.model.store.parquet_dataset import read_dataset
 
-    return read_dataset(capture, mark, progress)
+    return read_dataset(capture, mark, progress, keep)
 
 
 def _build(
-    capture: Path, mark: str, progress: Progress | None, engine_of: "Engines | None"
+    capture: Path, mark: str, progress: Progress | None, engine_of: "Engines | None", keep: bool
 ) -> Model:
     from ncclscope.model.decode_and_join import build
     from ncclscope.model.engine import here
 
-    return build(capture, mark, progress, engine_of or here)
+    return build(capture, mark, progress, engine_of or here, keep)
 
 
 def _with_fates(model: Model) -> Model:

@@ -48,12 +48,14 @@ def build(
     mark: str,
     progress: Progress | None,
     engine_of: Engines,
+    keep: bool = True,
 ) -> Model:
-    """Decodes every process, aligns their clocks, matches their operations, and saves all of it.
+    """Decodes every process, aligns their clocks, matches their operations, and saves all of it,
+    in the capture if `keep`.
 
     `mark`: the capture's fingerprint.
     """
-    writer = Writer(capture, mark)
+    writer = Writer(capture, mark, keep)
     resumable = False
     try:
         folders = process_folders(capture)

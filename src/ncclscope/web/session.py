@@ -54,6 +54,13 @@ def index_process(folder: Path, target: Path) -> int:
     return sum(len(bars) for _, bars in rows)
 
 
+def _has_room(folder: Path, size_bytes: int) -> bool:
+    """Whether a file system has so much room and can hold more files; some say neither."""
+    state = os.statvfs(folder)
+    room = not state.f_blocks or state.f_bavail * state.f_frsize > size_bytes
+    return room and (not state.f_files or state.f_favail > 0)
+
+
 def _files_state(folder: Path) -> str:
     """Names, sizes and times of a process's files: they change when the process writes."""
     states = []
@@ -255,11 +262,14 @@ class Timeline:
 
     # ---- the index of callbacks ----
     def _index_folder(self) -> Path:
-        """The folder of the index: in the capture, or a temporary one where that is read-only."""
+        """The folder of the index: in the capture, or a temporary one where that is read-only or
+        its disk is full.
+        """
         folder = self.capture / FOLDER
         try:
             make_private_directory(folder)
-            if folder.is_dir() and not folder.is_symlink() and os.access(folder, os.W_OK):
+            is_own = folder.is_dir() and not folder.is_symlink() and os.access(folder, os.W_OK)
+            if is_own and _has_room(folder, self._size_bytes()):
                 return folder
         except OSError:
             pass

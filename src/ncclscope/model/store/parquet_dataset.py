@@ -46,10 +46,12 @@ _HINT = "Export or import it again"
 _WRONG_REFERENCE = "{} refers to {} that are not there"
 
 
-def read_dataset(path: Path, mark: str, progress: Progress | None = None) -> Model:
-    """The model of a dataset, saved in it."""
+def read_dataset(
+    path: Path, mark: str, progress: Progress | None = None, keep: bool = True
+) -> Model:
+    """The model of a dataset, saved in it if `keep`."""
     schema = _schema(path)
-    writer = Writer(path)
+    writer = Writer(path, keep=keep)
     try:
         with open_connection() as connection:
             model = _read(connection, path, schema, writer, progress)

@@ -130,11 +130,12 @@ class Writer:
     """A model that is being made, in a temporary folder until it is complete.
 
     `mark`: the capture's fingerprint. The folder is named by it, so that the next command finds
-    what a killed one left; commands that run at the same time have folders of their own.
+    what a killed one left; commands that run at the same time have folders of their own. `keep`:
+    in the capture, where that can be written to; else it is in TMPDIR.
     """
 
-    def __init__(self, capture: Path, mark: str = "") -> None:
-        self.kept = os.access(capture, os.W_OK)
+    def __init__(self, capture: Path, mark: str = "", keep: bool = True) -> None:
+        self.kept = keep and os.access(capture, os.W_OK)
         where = capture if self.kept else None
         self._lock: int | None = None
         own = _own_folder(capture / f".{FOLDER}-{mark[:16]}") if mark and self.kept else None
