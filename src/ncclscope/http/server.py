@@ -11,6 +11,7 @@ import errno
 import hmac
 import json
 import socket
+import string
 import sys
 import threading
 import traceback
@@ -33,6 +34,10 @@ Query = dict[str, str]
 
 _LIMITS = Limits()
 _ACCEPTED_AT_ONCE = 32
+_IN_NAMES = frozenset(
+    f"{string.ascii_lowercase}{string.digits}!#$%&'*+-.^_`|~"
+)  # RFC 9110: a token
+_ONCE = frozenset(("host", "content-length", "transfer-encoding"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,13 +256,18 @@ class Server:
 
 
 def _parse_headers(lines: Sequence[str]) -> dict[str, str]:
+    """Headers by name. What a proxy may read in another way than we do is refused: requests could
+    be hidden in it.
+    """
     headers: dict[str, str] = {}
-    for line in lines:
+    for line in filter(None, lines):
         name, colon, value = line.partition(":")
-        if colon:
-            if name.casefold() == "host" and "host" in headers:
-                raise RequestError(400, "more than one Host")
-            headers[name.strip().casefold()] = value.strip()
+        name = name.casefold()
+        if not colon or not name or set(name) - _IN_NAMES:
+            raise RequestError(400, "a header is not of the form name: value")
+        if name in _ONCE and name in headers:
+            raise RequestError(400, f"more than one {name}")
+        headers[name] = value.strip()
     return headers
 
 

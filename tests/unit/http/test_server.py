@@ -103,6 +103,28 @@ def test_half_an_address_is_refused(server: Server) -> None:
         assert link.recv(100).startswith(b"HTTP/1.1 400 ")
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "Host : evil",
+        "Content-Length: 50\r\nContent-Length: 0",
+        "X: a\r\n Content-Length: 50",
+        "X\0Y: 1",
+        "Transfer-Encoding\t: chunked",
+        ": nothing",
+        "no colon",
+    ],
+)
+def test_headers_that_a_proxy_may_read_in_another_way_are_refused(
+    server: Server, lines: str
+) -> None:
+    """Between a proxy and us a second request could be hidden in them."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as link:
+        head = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n{lines}\r\n\r\n"
+        link.sendall(head.encode())
+        assert link.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
 def trickle(link: socket.socket) -> None:
     """Sends a byte long before each deadline, until the server has enough of it."""
     end = time.monotonic() + 30
