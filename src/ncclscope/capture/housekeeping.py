@@ -21,6 +21,7 @@ from ncclscope.launchers import JOB_VARIABLES, RECORDED
 from ncclscope.regular_files import open_binary
 
 DECODED_MANIFEST = "decoded.json"  # of a process: its decoded files are whole
+_LONGEST_FOLDER = 200  # bytes; a host's name, two numbers and dots have less
 SILENCE_S = 10.0  # a process that has not written its live page for longer does not run
 _KEPT_BY_READERS = ("model", ".model-", "timeline")  # folders that readers make in a capture
 _SAMPLES = b'{"ncclscope":"system"'  # how a file of a sampler begins
@@ -127,9 +128,10 @@ def _size(folder: Path) -> tuple[int, float]:
     return total, newest
 
 
-def is_process_folder(folder: Path) -> bool:
+def is_process_folder(folder: Path | int) -> bool:
     """Whether a process left files there that can be read: metadata, an arena, or a log, of which
     rotation may have taken the first segments. PermissionError where this user may not look.
+    `folder`: its path, or a descriptor.
     """
     try:
         names = os.listdir(folder)
@@ -140,13 +142,16 @@ def is_process_folder(folder: Path) -> bool:
     return any(_is_of_process(folder, name) for name in names)
 
 
-def _is_of_process(folder: Path, name: str) -> bool:
+def _is_of_process(folder: Path | int, name: str) -> bool:
     """Whether a process wrote this file. A link to nowhere is no metadata."""
     is_log = name.startswith("log.")
     if not is_log and name not in ("meta", "arena"):
         return False
     try:
-        os.stat(os.path.join(folder, name))
+        if isinstance(folder, int):
+            os.stat(name, dir_fd=folder)
+        else:
+            os.stat(os.path.join(folder, name))
     except FileNotFoundError:
         return is_log
     return True
@@ -155,6 +160,16 @@ def _is_of_process(folder: Path, name: str) -> bool:
 def process_folders(capture: Path) -> list[Path]:
     """Folders of processes right below a capture, by name; those of other users are left out."""
     return list(_process_folders(capture))
+
+
+def is_recorders_name(name: str) -> bool:
+    """Whether a recorder may have named a folder so: it is text, and short enough for others to
+    name files by it. Other users may put folders into a capture that all may write to.
+    """
+    try:
+        return len(name.encode()) <= _LONGEST_FOLDER
+    except UnicodeEncodeError:
+        return False
 
 
 def has_process_folders(capture: Path) -> bool:

@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from ncclscope.capture.housekeeping import process_folders
+from ncclscope.capture.housekeeping import is_recorders_name, process_folders
 from ncclscope.capture.process import open_process
 from ncclscope.capture.reader import is_dataset
 from ncclscope.errors import FormatError, NcclscopeError
@@ -131,11 +131,13 @@ class Timeline:
         if self._temporary:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
+    def _folders(self) -> list[Path]:
+        """Folders of processes; the model names those that no recorder made."""
+        return [one for one in process_folders(self.capture) if is_recorders_name(one.name)]
+
     def _size_bytes(self) -> int:
         return sum(
-            file.stat().st_size
-            for folder in process_folders(self.capture)
-            for file in folder.glob("log.*")
+            file.stat().st_size for folder in self._folders() for file in folder.glob("log.*")
         )
 
     def _work(self) -> None:
@@ -169,7 +171,7 @@ class Timeline:
 
     def _show_preview(self) -> None:
         """Shows a first scene from samples of each process."""
-        self._previews = preview_rows(process_folders(self.capture))
+        self._previews = preview_rows(self._folders())
         self._show_partly_indexed()
 
     def _show_partly_indexed(self) -> None:
@@ -281,7 +283,7 @@ class Timeline:
         """Indexes all processes whose files have changed."""
         index_folder = self._index_folder()
         changed: list[tuple[Path, str]] = []
-        for folder in process_folders(self.capture):
+        for folder in self._folders():
             state = _files_state(folder)
             indexed = self._indexed.get(folder.name)
             if (indexed is None or indexed.files_state != state) and not self._load(

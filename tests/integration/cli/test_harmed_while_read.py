@@ -1,13 +1,16 @@
 """Captures that change under a reader, or lie where nothing can be written."""
 
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ncclscope.capture import deletion
 from tests.support.paths import ROOT
 from tests.support.player import ncclscope
 from tests.support.writer import SyntheticSpec, synthetic
@@ -70,3 +73,49 @@ def test_a_capture_on_a_full_disk_is_read(tmp_path: Path) -> None:
         )
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize("name", [b"x\xff\xfe.1.2", b"a" * 240 + b".1.2"])
+def test_a_folder_that_no_recorder_named_stops_no_verb(name: bytes, tmp_path: Path) -> None:
+    """Another user can put one into a capture that all may write to."""
+    capture = tmp_path / "c"
+    synthetic(capture, SyntheticSpec(processes=1, operations=20))
+    (folder,) = capture.iterdir()
+    shutil.copytree(folder, capture / os.fsdecode(name))
+    for words in (
+        ["report"],
+        ["diagnose"],
+        ["timeline", "--html", str(tmp_path / "page.html")],
+        ["export", "-o", str(tmp_path / "out.json")],
+        ["export", "--to", "callbacks", "-o", str(tmp_path / "callbacks")],
+        ["pack", "-o", str(tmp_path / "out.tar.gz")],
+    ):
+        ran = ncclscope(words[0], capture, *words[1:])
+        assert ran.returncode == 0, (words, ran.stderr)
+        assert "Traceback" not in ran.stderr
+    assert "no recorder gives a folder such a name" in " ".join(
+        ncclscope("report", capture).stdout.split()
+    )
+
+
+@pytest.mark.parametrize("folder", ["vm.1.1", "model", "timeline"])
+def test_a_link_that_takes_a_folders_place_while_it_is_deleted(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root deletes a user's capture, and the user is quick."""
+    capture, victim = tmp_path / "capture", tmp_path / "victim"
+    for place in (capture / folder, victim):
+        place.mkdir(parents=True)
+        for name in ("meta", "manifest.json", "p.rows", "live", "resolv.conf"):
+            (place / name).write_text("text")
+    look = deletion._patterns_of
+
+    def look_and_swap(*arguments: Any) -> Any:
+        patterns = look(*arguments)
+        (capture / folder).rename(tmp_path / "moved")
+        (capture / folder).symlink_to(victim)
+        return patterns
+
+    monkeypatch.setattr(deletion, "_patterns_of", look_and_swap)
+    deletion.delete(capture)
+    assert len(list(victim.iterdir())) == 5

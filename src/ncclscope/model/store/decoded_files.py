@@ -24,9 +24,10 @@ import numpy as np
 
 from ncclscope._version import __version__
 from ncclscope.capture.context_lines import read_context
-from ncclscope.capture.housekeeping import DECODED_MANIFEST
+from ncclscope.capture.housekeeping import DECODED_MANIFEST, is_recorders_name
 from ncclscope.capture.process import open_process
 from ncclscope.errors import FormatError
+from ncclscope.humanize import printable
 from ncclscope.model.process.communicators import LocalCommunicators
 from ncclscope.model.process.context import ProcessContext
 from ncclscope.model.process.counters import counters_of
@@ -62,6 +63,8 @@ def process_of(folder: Path) -> tuple[DecodedProcess, Columns] | str:
     """One process of a capture with its columns, from its log or from decoded files; or why it
     cannot be read.
     """
+    if not is_recorders_name(folder.name):
+        return f"cannot read {printable(str(folder))}: no recorder gives a folder such a name"
     if not log_is_incomplete(folder):
         decoded = decode_process(folder)
         if not log_is_incomplete(folder):  # it may have been removed meanwhile

@@ -122,7 +122,8 @@ def fingerprint(capture: Path) -> str:
                 state = file.stat(follow_symlinks=False)
             except FileNotFoundError:  # rotated away right now
                 continue
-            digest.update(f"{folder.name}/{file.name} {state.st_size} {state.st_mtime_ns}".encode())
+            name = os.fsencode(f"{folder.name}/{file.name}")  # another user's may be no UTF-8
+            digest.update(name + f" {state.st_size} {state.st_mtime_ns}".encode())
     return digest.hexdigest()
 
 
