@@ -48,7 +48,7 @@ def _delete_within(capture: Path, directory: int) -> list[Path]:
         if entry.is_dir(follow_symlinks=False):
             left += _delete_folder(path, directory)
         elif _is_one_of(entry.name, _OF_CAPTURE):
-            _unlink(entry.name, directory)
+            _unlink(path, directory)
         elif entry.is_symlink():
             links.append(entry.name)
         else:
@@ -56,7 +56,7 @@ def _delete_within(capture: Path, directory: int) -> list[Path]:
     if left:
         return [*left, *(capture / name for name in links)]
     for name in links:
-        _unlink(name, directory)
+        _unlink(capture / name, directory)
     return left
 
 
@@ -85,9 +85,15 @@ def _opened(path: Path | str, above: int | None = None) -> Iterator[int]:
         os.close(directory)
 
 
-def _unlink(name: str, directory: int) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=directory)
+def _unlink(path: Path, directory: int) -> None:
+    """Deletes a file of a directory; `path` is for messages."""
+    try:
+        os.unlink(path.name, dir_fd=directory)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def is_saved_model(folder: Path) -> bool:
@@ -131,7 +137,7 @@ def _empty(folder: Path, directory: int, patterns: tuple[str, ...]) -> list[Path
     for entry in list(os.scandir(directory)):
         is_file = entry.is_symlink() or not entry.is_dir(follow_symlinks=False)
         if is_file and (entry.is_symlink() or _is_one_of(entry.name, patterns)):
-            _unlink(entry.name, directory)
+            _unlink(folder / entry.name, directory)
         else:
             left.append(folder / entry.name)
     return left
