@@ -48,11 +48,14 @@ def as_markdown(table: Table) -> str:
 
 
 def bench_section(path: Path, left_out: Collection[str]) -> str:
-    """What one piece of the benchmark found. A single round says nothing about cost."""
+    """What one piece of the benchmark found, of profilers that had their turn. A single round says
+    nothing about cost.
+    """
     whole = read_run(path)
+    ran = {trial.profiler for trial in whole.trials} - set(left_out)
     run = replace(
         whole,
-        profilers=tuple(own for own in whole.profilers if own.name not in left_out),
+        profilers=tuple(own for own in whole.profilers if own.name in ran),
         trials=tuple(trial for trial in whole.trials if trial.profiler not in left_out),
     )
     comparison = run.comparison

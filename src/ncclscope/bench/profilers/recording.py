@@ -192,8 +192,10 @@ def _operation_records(model: Model, rows: Ints, rank: int) -> Iterator[Records]
         for size in np.unique(sizes[functions == code]).tolist():
             own = rows[(functions == code) & (sizes == size)]
             sequences = operations["sequence"][own]
-            sources = operations["source"][own]
             durations = operations["duration_ns"][own]
+            # Those without a time have a source, too: none.
+            timed = own[durations >= 0]
+            sources = operations["source"][timed if len(timed) else own]
             yield Records(
                 rank,
                 words["function"][code],
@@ -201,7 +203,7 @@ def _operation_records(model: Model, rows: Ints, rank: int) -> Iterator[Records]
                 len(own),
                 tuple(durations.tolist()),
                 tuple(sequences.tolist()) if (sequences >= 0).all() else (),
-                timed=int((durations >= 0).sum()),
+                timed=len(timed),
                 source=words["source"][int(np.bincount(sources).argmax())],
             )
 
