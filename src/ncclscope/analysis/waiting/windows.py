@@ -33,7 +33,6 @@ from ncclscope.analysis.waiting.path_parts import PathPart
 from ncclscope.analysis.waiting.usual_lengths import THREADS
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture.segment import expand
-from ncclscope.model.engine import in_threads
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, Columns
 
@@ -74,6 +73,9 @@ class Tasks:
 
 def tasks_here(model: Model) -> Tasks:
     """This machine, with a model that is open; two tasks at a time."""
+    # Late: a report of a saved model does without what decodes processes.
+    from ncclscope.model.engine import in_threads
+
     return Tasks(lambda: model, partial(in_threads, threads=THREADS))
 
 
