@@ -2,37 +2,34 @@
 #include "clock.h"
 #include "test.h"
 
+#if defined(__x86_64__)  // aarch64 has its rate in a register
 static struct clock_pair at(u64 ticks, u64 ns) {
     return (struct clock_pair){.ticks_before = ticks, .ticks_after = ticks + 4, .monotonic_ns = ns};
 }
 
 TEST(the_rate_is_that_between_two_pairs) {
-#if defined(__x86_64__)
     callback_state.clock = CLOCK_IS_TSC;
     struct clock_pair first = at(1000, 5000), second = at(1000 + 1500000000u, 5000 + 500000000u);
     CHECK_EQUAL(clock_hz_between(&first, &second), 3000000000u);
     CHECK_EQUAL(clock_hz_between(&first, &first), 0);
-#endif
-    CHECK(true);
 }
 
 TEST(the_rate_is_exact_after_a_year) {
-#if defined(__x86_64__)
     callback_state.clock = CLOCK_IS_TSC;
     u64 year_ns = 365ull * 86400 * 1000000000u;
     struct clock_pair first = at(1ull << 40, 1ull << 50);
     struct clock_pair second = at((1ull << 40) + year_ns / 2 * 5, (1ull << 50) + year_ns);
     CHECK_EQUAL(clock_hz_between(&first, &second), 2500000000u);
-#endif
-    CHECK(true);
 }
 
 TEST(a_clock_of_ns_has_a_billion_ticks_a_second) {
-#if defined(__x86_64__)
     callback_state.clock = CLOCK_IS_MONOTONIC;
     struct clock_pair first = at(7, 7), second = at(9, 9);
     CHECK_EQUAL(clock_hz_between(&first, &second), 1000000000u);
+}
 #endif
+
+TEST(the_clock_of_ns_is_the_hosts_own) {
     callback_state.clock = CLOCK_IS_MONOTONIC;
     u64 before = clock_monotonic_ns(), ticks = clock_ticks();
     CHECK(before <= ticks && ticks <= clock_monotonic_ns());
