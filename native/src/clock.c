@@ -56,15 +56,15 @@ struct clock_pair clock_sample(void) {
 }
 
 u64 clock_hz_between(const struct clock_pair *earlier, const struct clock_pair *later) {
-#if defined(__aarch64__)
-    (void)earlier, (void)later;
-    u64 hz;
-    __asm__ volatile("mrs %0, cntfrq_el0" : "=r"(hz));
-    return hz;
-#else
     if (callback_state.clock == CLOCK_IS_MONOTONIC) return 1000000000u;
+#if defined(__aarch64__)
+    if (callback_state.clock == CLOCK_IS_CNTVCT) {
+        u64 hz;
+        __asm__ volatile("mrs %0, cntfrq_el0" : "=r"(hz));
+        return hz;
+    }
+#endif
     u64 ns = later->monotonic_ns - earlier->monotonic_ns;
     u64 ticks = later->ticks_before - earlier->ticks_before;
     return ns == 0 ? 0 : (u64)((double)ticks * 1e9 / (double)ns);
-#endif
 }

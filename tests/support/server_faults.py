@@ -38,7 +38,9 @@ ERRORS: dict[str, tuple[str, ...]] = {
     "connect": ("ECONNREFUSED", "EACCES"),
     "dup": ("EMFILE",),
     "epoll_ctl": ("ENOMEM", "ENOSPC"),
+    "epoll_pwait": ("EINTR",),
     "epoll_wait": ("EINTR",),
+    "faccessat": ("EACCES", "EIO"),
     "faccessat2": ("EACCES", "EIO"),
     "fallocate": ("ENOSPC", "EIO"),
     "fcntl": ("EAGAIN", "ENOLCK"),
@@ -59,6 +61,7 @@ ERRORS: dict[str, tuple[str, ...]] = {
     "lstat": (*_FILE_ERRORS, "ENOENT"),
     "madvise": ("ENOMEM", "EAGAIN", "EPERM"),
     "mkdir": ("EACCES", "ENOSPC", "EROFS", "EEXIST"),
+    "mkdirat": ("EACCES", "ENOSPC", "EROFS", "EEXIST"),
     "mmap": ("ENOMEM", "EAGAIN", "ENODEV", "EACCES"),
     "mprotect": ("ENOMEM", "EACCES"),
     "mremap": ("ENOMEM",),
@@ -68,14 +71,17 @@ ERRORS: dict[str, tuple[str, ...]] = {
     "open": (*_FILE_ERRORS, "EMFILE", "ENFILE", "ENOENT"),
     "pipe2": ("EMFILE", "ENFILE"),
     "poll": ("EINTR", "ENOMEM"),
+    "ppoll": ("EINTR", "ENOMEM"),
     "pread64": ("EIO", "ESTALE", "EINTR", "0"),
     "prlimit64": ("EPERM",),
     "pselect6": ("EINTR", "ENOMEM"),
     "pwrite64": ("ENOSPC", "EIO", "EDQUOT", "EINTR"),
     "read": ("EIO", "ESTALE", "EINTR", "0"),
     "readlink": ("EACCES", "EIO", "ENOENT"),
+    "readlinkat": ("EACCES", "EIO", "ENOENT"),
     "recvfrom": ("ECONNRESET", "ETIMEDOUT", "ENOMEM", "EINTR", "0"),
     "rename": ("ENOSPC", "EIO", "EACCES"),
+    "renameat": ("ENOSPC", "EIO", "EACCES"),
     "sched_getaffinity": ("EPERM",),
     "select": ("EINTR", "ENOMEM"),
     "sendmsg": ("ECONNRESET", "EPIPE", "ENOBUFS", "ENOMEM", "EINTR"),
@@ -88,6 +94,7 @@ ERRORS: dict[str, tuple[str, ...]] = {
     "sysinfo": ("EPERM",),
     "uname": ("EPERM",),
     "unlink": ("EACCES", "EIO", "EROFS"),
+    "unlinkat": ("EACCES", "EIO", "EROFS"),
     "write": ("ENOSPC", "EIO", "EINTR"),
 }
 
@@ -104,7 +111,14 @@ def system_call_numbers() -> dict[str, int]:
     """Numbers of system calls on this machine, by name."""
     command = ["cc", "-E", "-dM", "-include", "sys/syscall.h", "-x", "c", os.devnull]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return {name: int(number) for name, number in re.findall(r"#define __NR_(\w+) (\d+)\n", text)}
+    defined = dict(re.findall(r"#define (__NR\w+) (\w+)\n", text))
+    # aarch64 defines fstat and its like by a second name, which has the number.
+    numbers = {name: defined.get(value, value) for name, value in defined.items()}
+    return {
+        name.removeprefix("__NR_"): int(number)
+        for name, number in numbers.items()
+        if name.startswith("__NR_") and number.isdecimal()
+    }
 
 
 @dataclass(frozen=True, slots=True)

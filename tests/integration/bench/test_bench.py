@@ -454,7 +454,7 @@ def test_under_mpirun() -> None:
     command = ["mpirun", "-np", "2", "--oversubscribe", "--allow-run-as-root", *BENCH, "--simulate"]
     command += ["-b", "4K", "-n", "3", "--json", "--address", f"127.0.0.1:{free_port()}"]
     found = subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=90, check=False
+        command, env=environment(), capture_output=True, text=True, timeout=300, check=False
     )
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["ranks"] == 2

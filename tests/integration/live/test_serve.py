@@ -115,11 +115,14 @@ def test_failing_system_calls_do_not_stop_it(capture: Path, tmp_path: Path) -> N
         pytest.skip("*** no seccomp notification here: FAILING SYSTEM CALLS ARE NOT TESTED ***")
     server = metrics_server(capture, supervisor, program, tmp_path / "log")
     server.start()
-    for call, error in (("accept4", "EMFILE"), ("openat", "EMFILE"), ("newfstatat", "EIO")):
-        wrong, failed = attempt(server, Fault(call, error, times=EVERY))
-        assert not wrong
-        assert failed
-    assert server.stop() == 0
+    try:
+        for call, error in (("accept4", "EMFILE"), ("openat", "EMFILE"), ("newfstatat", "EIO")):
+            wrong, failed = attempt(server, Fault(call, error, times=EVERY))
+            assert not wrong
+            assert failed
+    finally:
+        code = server.stop()
+    assert code == 0
     assert b"Traceback" not in server.errors()
 
 
