@@ -13,7 +13,7 @@ from ncclscope.model.model import Model
 from ncclscope.report.tables import Bar, Cell, Column, Table, plain_lines
 
 _MOST_PARTS = 10
-_UNSURE = "the record does not show all that operations wait for"
+_UNSURE = "the record does not show how much could be gained"
 _ASSUMED = "transfers keep their lengths; contention may change with the schedule"
 
 

@@ -12,6 +12,7 @@ part of the gain, so what they may gain comes on top of it.
     ranks that meet in collectives alone                the same, of what others waited for
     a root that sends when it has something to send     the gain: the root may wait instead
     transfers of a slow link that have no peers         what these transfers took
+    a communicator without peers that gains nothing     the same: nothing shows how fast it could be
 """
 
 import numpy as np
@@ -82,6 +83,8 @@ class PredictionErrors:
             bounds.append(min(own, now) - gain)
         elif self._meets_always:
             bounds.append(self._waited_for_ns(ranks, keep) - gain)
+        if gain <= least_ns:
+            bounds.append(self._unjudged_ns(communicators))
         if ranks and self._idle_ns:
             bounds.append(min(self._idle_ns, gain))
         return max(bounds) + sum(self._without_peers_ns(row) for row in communicators)
@@ -122,6 +125,16 @@ class PredictionErrors:
         return max(
             (excess_once_ns(waiting, _events(waiting, chosen, p)) for p in places), default=0
         )
+
+    def _unjudged_ns(self, communicators: tuple[int, ...]) -> float:
+        """What the transfers of those without peers took, of the rank with most: a link that was
+        slow from the first call on looks like one that cannot be faster.
+        """
+        waiting, kernels = self._waiting, self._waiting.kernels
+        rows = [row for row in communicators if self._has_no_peers(row)]
+        own = np.isin(kernels.communicator, rows) & ~waiting.start_up
+        length = waiting.dependencies.length_ns[2::3] * own
+        return float(np.bincount(kernels.rank, length, minlength=1).max())
 
     def _without_peers_ns(self, communicator: int) -> float:
         """How much of the transfers of other communicators, which have no peers, may be due to a

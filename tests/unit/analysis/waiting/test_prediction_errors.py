@@ -14,14 +14,20 @@ from tests.support.laboratory.kinds import all_kinds
 KINDS = all_kinds()
 
 
-def predicted(capture: Path, name: str) -> tuple[Prediction, int]:
-    """The prediction without the planted rank, and what the run takes without it."""
+def predicted(
+    capture: Path, name: str, communicators: tuple[int, ...] = ()
+) -> tuple[Prediction, int]:
+    """The prediction without the planted rank, or with communicators as usual, and what the run
+    takes without the fault.
+    """
     truth = KINDS[name].write(capture, 1)
     waiting = waiting_of(Run(ncclscope.open(str(capture)).model))
     assert waiting is not None
     without_ns = truth.origins[0].run_without_ns
     assert without_ns is not None
-    return WhatIf(waiting).predict(Change(ranks=truth.origins[0].ranks)), int(without_ns)
+    ranks = () if communicators else truth.origins[0].ranks
+    change = Change(ranks=ranks, communicators=communicators)
+    return WhatIf(waiting).predict(change), int(without_ns)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +45,20 @@ def test_what_the_record_does_not_show_is_a_range_that_holds_the_truth(
     least_ns, most_ns = prediction.range_ns
     assert not prediction.is_sure
     assert least_ns <= without_ns <= most_ns
+
+
+@pytest.mark.parametrize(
+    ("name", "communicators"),
+    [("ddp 8 on 2 hosts, 25 steps", (0,)), ("fsdp 6", (0, 1)), ("fsdp 6 on 3 hosts", (0, 1))],
+)
+def test_what_nothing_shows_to_be_slow_may_still_be_slow(
+    tmp_path: Path, name: str, communicators: tuple[int, ...]
+) -> None:
+    """A link of every communicator was slow from the first call on."""
+    slow = f"{name}, link slow from the first step on"
+    prediction, without_ns = predicted(tmp_path / "c", slow, communicators)
+    assert not prediction.is_sure
+    assert prediction.range_ns[0] <= without_ns <= prediction.range_ns[1]
 
 
 def test_a_late_rank_of_equal_steps_is_a_number(tmp_path: Path) -> None:
