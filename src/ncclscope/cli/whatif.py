@@ -8,7 +8,7 @@ from ncclscope.analysis.link_changes import with_links_as_peers
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import communicator_rows
 from ncclscope.analysis.time_selection import model_between, replayed_part
-from ncclscope.analysis.waiting.origins import Waiting, waiting_of
+from ncclscope.analysis.waiting.origins import waiting_of
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.arrays.freed_memory import keep_freed_memory
 from ncclscope.capture.reader import resolve_capture
@@ -18,6 +18,7 @@ from ncclscope.cli.rank_arguments import parse_ranks
 from ncclscope.cli.selection_options import check_operations_for_time, time_selection_of
 from ncclscope.cli.terminal import fit, output_width
 from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.model.model import Model
 from ncclscope.report.what_if import as_json, limits_of, lines
 
 _WIDEST = 100
@@ -46,7 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
             "Record all of them with --gpu-timing kernel; ncclscope report shows the waiting of "
             "those that were timed",
         )
-    change = _change(arguments, waiting)
+    change = _change(arguments, model)
+    what_if.check(change)
     prediction = what_if.predict(with_links_as_peers(change, waiting))
     if arguments.json:
         print(json.dumps(as_json(prediction, limits), indent=2, allow_nan=False))
@@ -58,17 +60,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _change(arguments: argparse.Namespace, waiting: Waiting) -> Change:
-    model = waiting.run.model
-    existing = set(waiting.kernels.ranks.tolist())
+def _change(arguments: argparse.Namespace, model: Model) -> Change:
     ranks: list[int] = []
     as_usual: list[int] = []
     for sort, named in arguments.without:
         if sort == "comm":
             as_usual += communicator_rows(model, _patterns(model.communicator_names, named))
         else:
-            ranks += _ranks(sort, named, existing)
-    links = tuple(_link(words, existing) for words in arguments.link)
+            ranks += _ranks(sort, named)
+    links = tuple(_link(words) for words in arguments.link)
     bandwidths: list[tuple[int, float]] = []
     for words in arguments.comm:
         name, speed = _speed(words)
@@ -93,36 +93,23 @@ def _patterns(existing: list[str], name: str) -> list[str]:
     return alike or [name]
 
 
-def _ranks(sort: str, listed: str, existing: set[int]) -> list[int]:
+def _ranks(sort: str, listed: str) -> list[int]:
     """Ranks from `rank 2` or `ranks 2,5-7`."""
     if sort not in ("rank", "ranks"):
         raise UsageError(
             f"cannot leave out {sort} {listed}: no such thing",
             "Say --without rank 2, or --without comm tp",
         )
-    ranks = sorted(parse_ranks(listed))
-    _check(ranks, existing)
-    return ranks
+    return sorted(parse_ranks(listed))
 
 
-def _link(words: list[str], existing: set[int]) -> tuple[int, int]:
+def _link(words: list[str]) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)-(\d+)", words[0])
     if not match or words[1:] != ["at", "median"]:
         raise UsageError(
             f"cannot change link {' '.join(words)}: not understood", "Say --link 5-9 at median"
         )
-    ends = int(match[1]), int(match[2])
-    _check(list(ends), existing)
-    return ends
-
-
-def _check(ranks: list[int], existing: set[int]) -> None:
-    for rank in ranks:
-        if rank not in existing:
-            raise UsageError(
-                f"cannot change rank {rank}: the capture has no GPU times of it",
-                f"It has {len(existing)} ranks, from {min(existing)} to {max(existing)}",
-            )
+    return int(match[1]), int(match[2])
 
 
 def _speed(words: list[str]) -> tuple[str, float | None]:

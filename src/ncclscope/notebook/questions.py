@@ -207,14 +207,8 @@ def whatif(
             for row in communicator_rows(model, [name])
         ),
     )
-    existing = set(waiting.kernels.ranks.tolist())
-    for rank in (*change.ranks, *(end for ends in change.links for end in ends)):
-        if rank not in existing:
-            raise UsageError(
-                f"cannot change rank {rank}: the capture has no GPU times of it",
-                f"It has {len(existing)} ranks, from {min(existing)} to {max(existing)}",
-            )
     replay = WhatIf(waiting)
+    replay.check(change)
     if replay.why_not:
         raise NcclscopeError(
             f"cannot replay {model.path}: {replay.why_not}",

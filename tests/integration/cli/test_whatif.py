@@ -45,10 +45,7 @@ def test_without_a_change_the_run_is_as_long_as_it_was(capture: Path) -> None:
 
 
 def test_changes_can_be_combined(capture: Path) -> None:
-    printed = ncclscope(
-        "whatif", capture, "--without", "ranks", "1-2", "--free", "world", "--link", "0-1", "at",
-        "median",
-    )  # fmt: skip
+    printed = ncclscope("whatif", capture, "--without", "ranks", "1-2", "--free", "world")
     assert printed.returncode == 0, printed.stderr
     assert "without delays of ranks 1, 2" in printed.stdout
     assert "instead of" in printed.stdout
@@ -61,6 +58,8 @@ def test_changes_can_be_combined(capture: Path) -> None:
         (("--without", "rank", "9"), "no GPU times of it"),
         (("--without", "gpu", "1"), "Say --without rank 2"),
         (("--link", "0-1", "at", "once"), "Say --link 5-9 at median"),
+        (("--link", "0-1", "at", "median"), "these ranks do not send to each other"),
+        (("--link", "0-9", "at", "median"), "no GPU times of it"),
         (("--comm", "world", "at", "light"), "Say --comm tp at 100 GB/s"),
         (("--free", "nobody"), "the capture has none of that name"),
     ],

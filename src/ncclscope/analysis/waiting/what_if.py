@@ -23,6 +23,7 @@ from ncclscope.analysis.waiting.replay import Replay, run_ns
 from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
+from ncclscope.errors import UsageError
 
 _LEAST_TIMED = 0.8  # of all operations: a replay of fewer misses what they wait for
 _OFTEN = 6  # repeats that show a habit
@@ -113,6 +114,24 @@ class WhatIf:
     def has_gaps(self) -> bool:
         """Whether the record hides what follows what, so that a replay may gain too little."""
         return self._errors.has_gaps
+
+    def check(self, change: Change) -> None:
+        """Raises where a change is of ranks or links that the record does not have."""
+        ranks = set(self._waiting.kernels.ranks.tolist())
+        for rank in (*change.ranks, *(end for ends in change.links for end in ends)):
+            if rank not in ranks:
+                raise UsageError(
+                    f"cannot change rank {rank}: the capture has no GPU times of it",
+                    f"It has {len(ranks)} ranks, from {min(ranks)} to {max(ranks)}",
+                )
+        # Of the links of a whole host many are never used: one that is makes a change.
+        if change.links and not any(self._between(a, b).any() for a, b in change.links):
+            raise UsageError(
+                "cannot change link {}-{}: these ranks do not send to each other".format(
+                    *change.links[0]
+                ),
+                "Collectives use links of many ranks: say --comm NAME at median, or at 100 GB/s",
+            )
 
     def predict(self, change: Change, keep: Bools | None = None) -> Prediction:
         """What the run takes with a change. `keep`: events before which nothing is changed."""
