@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import subprocess
 import time
 from pathlib import Path
 
@@ -12,11 +13,9 @@ PAGES = ROOT / "docs" / "measurements"
 
 def machine() -> str:
     """This machine in one line."""
-    cpu = platform.processor() or platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            cpu = line.partition(":")[2].strip()
-            break
+    # /proc/cpuinfo of aarch64 has numbers instead of a name.
+    cpu = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout
+    cpu = cpu.partition("Model name:")[2].partition("\n")[0].strip()
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     return (
         f"{platform.machine()}, {cpu}, {os.cpu_count()} CPUs, {gigabytes:.0f} GB, "

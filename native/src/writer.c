@@ -13,20 +13,17 @@ _Thread_local struct writer writer_self;
 
 // The dynamic linker keeps two words about the variable. Where it placed it next to the thread's
 // own storage, in every thread, the second one is its distance; else it is a pointer, which is
-// never a small negative number.
+// never a small number.
 void writer_locate(void) {
-#if defined(__x86_64__)
     const i64 *words;
-    const char *thread;
+#if defined(__x86_64__)
     __asm__("lea writer_self@tlsdesc(%%rip), %0" : "=a"(words));
-    __asm__("mov %%fs:0, %0" : "=r"(thread));
-    callback_state.writer_offset = (const char *)&writer_self - thread;
-    callback_state.static_tls = words[1] == callback_state.writer_offset &&
-                                callback_state.writer_offset < 0 &&
-                                callback_state.writer_offset > -(1 << 24);
 #else
-    callback_state.static_tls = true;
+    __asm__("adrp %0, :tlsdesc:writer_self\n\tadd %0, %0, :tlsdesc_lo12:writer_self" : "=r"(words));
 #endif
+    i64 offset = (const char *)&writer_self - thread_pointer();
+    callback_state.writer_offset = offset;
+    callback_state.static_tls = words[1] == offset && offset > -(1 << 24) && offset < 1 << 24;
     callback_state_settle();
 }
 

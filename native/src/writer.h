@@ -32,16 +32,22 @@ struct writer {
 _Static_assert(sizeof(struct writer) <= 64, "a line");
 extern HIDDEN _Thread_local struct writer writer_self;
 
+// Where the thread's own storage begins: a register holds it, or the word that another one points
+// at.
+static inline char *thread_pointer(void) {
+    char *thread;
+#if defined(__x86_64__)
+    __asm__("mov %%fs:0, %0" : "=r"(thread));
+#else
+    __asm__("mrs %0, tpidr_el0" : "=r"(thread));
+#endif
+    return thread;
+}
+
 // writer_self without asking the dynamic linker where it is, which is a call and two more cache
 // lines. What it returns may be used only where callback_state.fast_path is set.
 static inline struct writer *writer_in_static_tls(void) {
-#if defined(__x86_64__)
-    char *thread;
-    __asm__("mov %%fs:0, %0" : "=r"(thread));
-    return (struct writer *)(thread + callback_state.writer_offset);
-#else
-    return &writer_self;
-#endif
+    return (struct writer *)(thread_pointer() + callback_state.writer_offset);
 }
 
 // At init: finds out whether and where writers lie in static thread-local storage.

@@ -42,7 +42,8 @@ class MetadataTail:
     def read(self) -> bool:
         """Reads what is new; False where the file cannot be read."""
         try:
-            if self.path.stat().st_size < self.read_bytes:  # another file in its place
+            # Another file in its place.
+            if self.read_bytes and self.path.stat().st_size < self.read_bytes:
                 self.header, self.read_bytes = None, 0
                 self.last, self.kept, self.counters = _none(), _none(), {}
             with open_binary(self.path) as file:

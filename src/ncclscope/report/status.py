@@ -138,9 +138,8 @@ def line(verdict: Verdict, post_mortem: bool) -> str:
 
 def _training(verdict: Verdict) -> str:
     """Where in their training ranks are that wait, where they agree; else where culprits are."""
-    waits = {a.training for a in verdict.activities if a.rank in verdict.waiting and a.training}
-    blamed = {a.training for a in verdict.activities if a.rank in verdict.culprits and a.training}
-    for places in (waits, blamed):
+    for ranks in (set(verdict.waiting), set(verdict.culprits)):
+        places = {a.training for a in verdict.activities if a.rank in ranks and a.training}
         if len(places) == 1:
             return places.pop()
     return ""
