@@ -1,4 +1,5 @@
-// A process in which nothing is open and nothing in flight, in one pass over its slots.
+// A process in which nothing is open and nothing in flight, in one pass over its slots, and which
+// processes are too large for it.
 #include <string.h>
 
 #include "arrays.h"

@@ -1,4 +1,4 @@
-"""What to measure: operations and sizes, how to call them, and when to stop."""
+"""What to measure: operations and sizes, how to call them, how many in a batch, when to stop."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields

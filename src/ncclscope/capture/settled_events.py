@@ -1,4 +1,4 @@
-"""What is left of a process's events when nothing is open and nothing in flight: one compiled pass.
+"""What is left of a process's events when nothing is open or in flight; calls the compiled pass.
 
 A job that has ended has thousands of such processes, and each event of theirs matters only for a
 few sums. Event by event they take three times as long.
