@@ -1,10 +1,10 @@
 """The examples start, train and end: two ranks on the CPU run them one after the other."""
 
 import os
-import socket
 import subprocess
 import sys
 
+from tests.support.free_ports import free_port
 from tests.support.packages import needs
 from tests.support.paths import ROOT
 
@@ -29,16 +29,6 @@ if rank == 0:
 """
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 def test_every_example_is_in_this_test_and_on_the_page() -> None:
     files = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"common"}
     assert files == {*_EXAMPLES, "jax_data_parallel"}  # JAX needs GPUs to call NCCL
@@ -47,7 +37,7 @@ def test_every_example_is_in_this_test_and_on_the_page() -> None:
 
 
 def test_the_examples_run_without_a_gpu() -> None:
-    ports = ",".join(map(str, _free_ports(len(_EXAMPLES))))
+    ports = ",".join(str(free_port()) for _ in _EXAMPLES)
     environment = os.environ | {
         "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "PORTS": ports, "STEPS": "1",
         "IMAGE": "32", "BATCH": "2", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",

@@ -26,6 +26,7 @@ from ncclscope.launch.environment import Settings, recording_variables
 from ncclscope.model.build import open_model
 from ncclscope.native import plugin_path, simulated_nccl_path
 from tests.support import bench_accuracy
+from tests.support.free_ports import free_port
 from tests.support.paths import C_SOURCES
 from tests.support.player import ncclscope
 from tests.support.waiting import eventually
@@ -374,12 +375,6 @@ def test_termination_ends_all() -> None:
 
 
 # ---- several processes that are started by others ----
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def launched(port: int, rank: int, ranks: int, *words: object) -> "subprocess.Popen[str]":
