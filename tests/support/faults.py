@@ -106,10 +106,10 @@ ERRORS: dict[str, tuple[str, ...]] = {
 # asks the dynamic linker about what is loaded already.
 _HARMLESS = """
     _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __ctype_tolower_loc __cxa_finalize
-    __environ __errno_location __getauxval __gmon_start__ __tls_get_addr __stack_chk_fail dl_iterate_phdr
-    dladdr dlclose dlerror dlopen dlsym environ free getenv geteuid getpid getppid getuid memchr
-    memcmp memcpy memmove memset pthread_cond_broadcast pthread_mutex_lock pthread_mutex_unlock
-    pthread_once pthread_self qsort sigdelset sigemptyset sigfillset signal snprintf strchr strcmp
+    __environ __errno_location __getauxval __gmon_start__ __tls_get_addr __stack_chk_fail
+    dl_iterate_phdr dladdr dlclose dlerror dlopen dlsym environ free getenv geteuid getpid getppid
+    getuid memchr memcmp memcpy memmove memset pthread_cond_broadcast pthread_mutex_lock
+    pthread_mutex_unlock pthread_once pthread_self qsort sigdelset sigemptyset sigfillset signal snprintf strchr strcmp
     strcspn strerror strftime strlen strncmp strnlen strrchr strstr strtod strtok_r strtol strtoul
     strtoull vsnprintf
 """

@@ -83,7 +83,7 @@ class PredictionErrors:
             bounds.append(min(own, now) - gain)
         elif self._meets_always:
             bounds.append(self._waited_for_ns(ranks, keep) - gain)
-        if gain <= least_ns:
+        if communicators and gain <= least_ns:
             bounds.append(self._unjudged_ns(communicators))
         if ranks and self._idle_ns:
             bounds.append(min(self._idle_ns, gain))
