@@ -86,16 +86,11 @@ def attach(recorder):
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "autograd"):
         return
-    parts = _write_facts, _patch_record_function, _patch_engine, _plan_kernels
-    again = _write_groups, _patch_pipelines  # at each communicator: more may be there by then
-    for part in parts + again:
+    parts = _write_facts, _patch_record_function, _patch_engine, _plan_kernels, _patch_pipelines
+    for part in (*parts, _write_groups):
         _quietly(recorder, part, recorder, torch)
-
-    def on_communicator():
-        for part in again:
-            _quietly(recorder, part, recorder, torch)
-
-    recorder.on_communicator(on_communicator)
+    # At each communicator more groups may be there.
+    recorder.on_communicator(lambda: _quietly(recorder, _write_groups, recorder, torch))
     recorder.on_kernels(lambda: _quietly(recorder, _take_kernels, recorder, torch))
 
 
@@ -161,10 +156,12 @@ def _patch_engine(recorder, torch):
 
 
 def _patch_pipelines(recorder, torch):
-    is_there = "torch.distributed.pipelining.schedules" in sys.modules
-    if is_there and not getattr(recorder, "has_pipelines", False):
-        recorder.has_pipelines = True  # also where it fails: once is enough
-        _definitions_of(_PIPELINES_FILE, torch)["patch"](recorder, _in_module_of)
+    pipelines = _definitions_of(_PIPELINES_FILE, torch)
+
+    def patch_pipelines():
+        pipelines["patch"](recorder, _in_module_of)
+
+    pipelines["when_imported"](lambda: _quietly(recorder, patch_pipelines))
 
 
 def _definitions_of(name, torch):

@@ -1,12 +1,15 @@
 """Names what the stages of PyTorch's pipelines do: forward or backward of which micro-batch.
 
-Most schedules push no ranges around their sends and receives. The attached file runs this one
-where torch.distributed.pipelining is in the job: PyTorch 2.4 and later. It replaces methods of the
-stages and the function through which every schedule sends and receives. It needs nothing but the
-standard library: Python 3.8 and later. Nothing here may raise into the job.
+Most schedules push no ranges around their sends and receives. The attached file runs this one. It
+replaces methods of the stages and the function through which every schedule sends and receives,
+when the job has imported torch.distributed.pipelining (PyTorch 2.4 and later). It needs nothing but
+the standard library: Python 3.8 and later. Nothing here may raise into the job.
 """
 
+import importlib.util
 import sys
+
+_STAGES, _SCHEDULES = "torch.distributed.pipelining.stage", "torch.distributed.pipelining.schedules"
 
 # What replaces methods of stages and a function of schedules; in the globals of their files.
 # A list of sends and receives may hold some of forward and some of backward: 1F1B has PyTorch start
@@ -81,12 +84,45 @@ def _name(ops, text):
         pass
 
 
+def when_imported(do):
+    """Calls `do` once the job has the schedules: now, or when it imports them. Jobs that name their
+    device have their communicators before that.
+    """
+    if _SCHEDULES in sys.modules:
+        do()
+    else:
+        sys.meta_path.insert(0, _ImportWatch(do))
+
+
+class _ImportWatch:
+    """A finder that finds nothing. It has the schedules' loader call `do` after loading them."""
+
+    def __init__(self, do):
+        self._do = do
+
+    def find_spec(self, name, path=None, target=None):
+        if name != _SCHEDULES or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)  # what the other finders say
+        execute = getattr(getattr(spec, "loader", None), "exec_module", None)
+        if execute is not None:
+
+            def exec_module(module):
+                execute(module)
+                self._do()
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
 def patch(recorder, in_module_of):
     """Names the parts of all pipelines, also of those that exist. A release of PyTorch that has
     other parts is left as it is.
     """
-    stages = sys.modules["torch.distributed.pipelining.stage"]
-    schedules = sys.modules["torch.distributed.pipelining.schedules"]
+    stages, schedules = sys.modules[_STAGES], sys.modules[_SCHEDULES]
+    if "_ncclscope_push" in schedules.__dict__:
+        return
     base = stages._PipelineStageBase
     methods = {name: base.__dict__[name] for name in (*_PARTS, *_OPS) if name in base.__dict__}
     missing = {*_OPS, "forward_one_chunk", "backward_one_chunk"} - set(methods)

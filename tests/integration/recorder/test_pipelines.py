@@ -3,6 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import ncclscope
 from tests.support.packages import needs
 from tests.support.torch_jobs import run_torch
@@ -17,10 +19,18 @@ _COLUMNS = {
     schedule: [64 * (1 + first + k) for k in range(5)]
     for schedule, first in zip(_SCHEDULES, (0, 8, 16), strict=True)
 }
-_PIPELINES = f"""
+_IMPORT = """
 import torch.distributed.pipelining.schedules as kinds
 from torch.distributed.pipelining import PipelineStage
+"""
+_BEGIN = """
 begin("simulated")
+"""
+_ONE_CALL = """
+assert "torch.distributed.pipelining" not in sys.modules
+dist.all_reduce(torch.ones(1))
+"""
+_PIPELINES = f"""
 for name, stages_a_rank in {_SCHEDULES}.items():
     columns, total = {_COLUMNS}[name], ranks * stages_a_rank
     own = range(rank, total, ranks)
@@ -64,10 +74,18 @@ def _truth() -> Counter[tuple[int, str, int, str, str]]:
     return calls
 
 
-def test_every_send_and_receive_has_its_phase_and_stage(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        pytest.param(_IMPORT + _BEGIN, id="imported before NCCL"),
+        pytest.param(_BEGIN + _ONE_CALL + _IMPORT, id="imported after the first call"),
+    ],
+)
+def test_every_send_and_receive_has_its_phase_and_stage(beginning: str, tmp_path: Path) -> None:
     """The loop around a schedule has a name of its own, which is no phase of what is inside."""
-    plain = run_torch(tmp_path, _PIPELINES)
-    assert run_torch(tmp_path, _PIPELINES, record="steps") == plain  # the same numbers and warnings
+    program = "import sys\n" + beginning + _PIPELINES
+    plain = run_torch(tmp_path, program)
+    assert run_torch(tmp_path, program, record="steps") == plain  # the same numbers and warnings
     capture = ncclscope.open(tmp_path / "capture")
     assert capture.model.training.failures == []
     rows = capture.sql(
