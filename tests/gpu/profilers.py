@@ -16,7 +16,9 @@ and figures of it on any machine. Needs numpy and PyTorch; no duckdb, no network
              for each other's place on it for ever, without any plugin too, unless each takes few
              of its cores: NCCL_MAX_CTAS is 4
   two-by-two the same with two hosts of two ranks
-  large      AllReduce and AllGather of 1 GiB between hosts
+  near-four-large, two-by-two-large
+             four ranks on one host and on two, 1 GiB
+  large      the same functions between two hosts, 1 GiB
   four       four ranks of four hosts
   four-large the same, AllReduce and AllGather of 1 GiB
   kill       ranks that end by SIGKILL; last and without MPS, which a killed client may break
@@ -61,8 +63,9 @@ OWN_IN_TRAINING = ("empty", "ncclscope-profile", "ncclscope-trace")
 TORCH = ("flight-recorder", "torch-profiler")
 # Seconds that a piece may take, and their order. What is left goes to more rounds of `calls`.
 PIECES = {
-    "calls": 190, "near": 150, "near-large": 100, "near-four": 90, "two-by-two": 110, "ddp": 80,
-    "fsdp": 70, "large": 45, "four": 90, "four-large": 120, "kill": 40,
+    "calls": 190, "near": 150, "near-large": 100, "near-four": 90, "two-by-two": 110,
+    "near-four-large": 150, "two-by-two-large": 170, "ddp": 80, "fsdp": 70, "large": 170,
+    "four": 90, "four-large": 120, "kill": 40,
 }  # fmt: skip
 TIMEOUT_S = 25.0  # the longest that a rank may keep the others waiting
 Deadline = Callable[[], bool]  # whether time is over
@@ -291,23 +294,25 @@ def main() -> int:
             if "near" in wanted and arguments.nccl:
                 near = launch_options(2, arguments.simulate, arguments.nccl, 2)
                 bench("near", whole, near, selection).run((COST, TIMES), 3, limit("near"))
+            huge = replace(plan_of(OPERATIONS, (1 << 30,), 1.5, arguments.calls), warm_up=1)
             if "near-large" in wanted and arguments.nccl:
                 near = launch_options(2, arguments.simulate, arguments.nccl, 2)
-                plan = replace(plan_of(OPERATIONS, (1 << 30,), 1.5, arguments.calls), warm_up=1)
                 chosen = without(selection, AGAIN)
-                bench("near-large", plan, near, chosen).run((TIMES,), 1, limit("near-large"))
+                bench("near-large", huge, near, chosen).run((TIMES,), 1, limit("near-large"))
             for name, ranks_a_host in (("near-four", 4), ("two-by-two", 2)):
                 if name in wanted and arguments.nccl:
                     near = launch_options(4, arguments.simulate, arguments.nccl, ranks_a_host)
                     chosen = without(selection, AGAIN)
                     bench(name, whole, near, chosen).run((TIMES,), 1, limit(name))
+                if f"{name}-large" in wanted and arguments.nccl:
+                    near = launch_options(4, arguments.simulate, arguments.nccl, ranks_a_host)
+                    bench(f"{name}-large", huge, near, without(selection, AGAIN)).run(
+                        (TIMES,), 1, limit(f"{name}-large")
+                    )
             train_models(arguments, plugins, wanted, limit)
             if "large" in wanted:
-                plan = plan_of(("allreduce", "allgather"), (1 << 30,), 1.5, arguments.calls)
-                chosen = without(selection, AGAIN, "example 2.28.9")
-                bench("large", replace(plan, warm_up=1), two, chosen).run(
-                    (COST,), 1, limit("large")
-                )
+                chosen = without(selection, AGAIN)
+                bench("large", huge, two, chosen).run((TIMES,), 1, limit("large"))
             if "four" in wanted:
                 bench("four", whole, four, without(selection, AGAIN)).run(
                     (TIMES,), 1, limit("four")
