@@ -1,6 +1,5 @@
 """Where waiting of two jobs began, and what of it differs."""
 
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +8,9 @@ from ncclscope.analysis.job_samples import JobSamples, Key
 from ncclscope.analysis.selection import Selection
 from ncclscope.analysis.waiting.account import AccountOf
 from ncclscope.analysis.waiting.origins import WaitingAccount
+from ncclscope.threads import Task
 
-Accounts = list[Future[WaitingAccount | None]]
+Accounts = list[Task[WaitingAccount | None]]
 _MOST = 6
 WEIGHT = 0.01  # of a round, or of the run: less does not matter
 

@@ -1,7 +1,6 @@
 """The summary of a capture from its operations."""
 
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -40,6 +39,7 @@ from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
 from ncclscope.model.periodic_steps import with_periodic_steps
 from ncclscope.model.schema import GPU_SOURCES, NONE
+from ncclscope.threads import Task, Threads
 
 _OF_CONTEXT = ("module", "dimension")
 _FOLDED = "message sizes are grouped by powers of two: there are too many different ones"
@@ -75,9 +75,9 @@ def _summarize(
     by: tuple[str, ...],
     account_of: AccountOf,
 ) -> Summary:
-    with ThreadPoolExecutor(2) as pool:  # all run outside of the interpreter most of the time
-        waiting_result = pool.submit(account_of, model, selection)
-        kernel_time_result = pool.submit(kernel_times, model, selection, by)
+    with Threads(2) as threads:  # all run outside of the interpreter most of the time
+        waiting_result = threads.submit(account_of, model, selection)
+        kernel_time_result = threads.submit(kernel_times, model, selection, by)
         summary = _without_waiting(connection, model, selection, by, kernel_time_result)
         account, path = waiting_result.result()
     rank_rows = ranks.with_waiting(summary.ranks or (), account)
@@ -89,7 +89,7 @@ def _without_waiting(
     model: Model,
     selection: Selection,
     by: tuple[str, ...],
-    kernel_time_result: Future[KernelTime],
+    kernel_time_result: Task[KernelTime],
 ) -> Summary:
     """The summary but for the account of waiting."""
     span = _extent(model, selection)

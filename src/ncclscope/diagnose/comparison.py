@@ -6,7 +6,6 @@ job differ by more than calls within a run show (analysis/run_intervals.py).
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +25,7 @@ from ncclscope.analysis.waiting.windows import MOST_AT_ONCE
 from ncclscope.arrays.types import Floats
 from ncclscope.capture.housekeeping import identity_of
 from ncclscope.model.model import Model
+from ncclscope.threads import Threads
 
 SLOWER, FASTER, SAME, UNRESOLVED = "slower", "faster", "same", "unresolved"
 NOT_COMPARABLE = "not comparable"  # of jobs that were recorded in different ways
@@ -117,12 +117,12 @@ def compare(
     longest = max(len(job.run.operations["event"]) for job in jobs)
     # Outside of the interpreter mostly. Windows of a long run have threads, and memory, of their
     # own: one run after the other.
-    with ThreadPoolExecutor(1 if longest > MOST_AT_ONCE else _AT_ONCE) as pool:
-        for kinds in [pool.submit(lambda job: job.kinds, job) for job in jobs]:
+    with Threads(1 if longest > MOST_AT_ONCE else _AT_ONCE) as threads:
+        for kinds in [threads.submit(lambda job: job.kinds, job) for job in jobs]:
             kinds.result()
         rhythm = rhythm_of(jobs)
         # Only those of rounds are shown.
-        accounts = [pool.submit(job_account, job, account_of) for job in jobs] if rhythm else []
+        accounts = [threads.submit(job_account, job, account_of) for job in jobs] if rhythm else []
         return _compare(a, b, first, second, rhythm, accounts)
 
 

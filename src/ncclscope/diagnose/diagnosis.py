@@ -1,7 +1,6 @@
 """All families over one capture, the worst finding first."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from ncclscope.analysis.baseline import Baseline
@@ -36,6 +35,7 @@ from ncclscope.diagnose.rules import (
 from ncclscope.humanize import ranks_in_words
 from ncclscope.model.model import Model
 from ncclscope.snapshot.process import Snapshots
+from ncclscope.threads import Threads
 
 _OF_TRANSFERS = ("hang", "slow_link", "intra_inter", "degradation", "below_expected")
 
@@ -151,8 +151,8 @@ def _by_family(context: RuleContext) -> list[list[Finding]]:
     )
     waits = (straggler, sampled_straggler, pauses, heavy_stage, training, slow_link)
     others = tuple(one for one in families if one not in (*waits, degradation))
-    with ThreadPoolExecutor(1) as pool:
-        others_found = pool.submit(lambda: {family: family.find(context) for family in others})
+    with Threads(1) as threads:
+        others_found = threads.submit(lambda: {family: family.find(context) for family in others})
         found = {family: family.find(context) for family in waits}
         found |= others_found.result()
     found[degradation] = degradation.find(context)  # needs what both made

@@ -10,7 +10,6 @@ import importlib.util
 import json
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ from ncclscope.model.sql_views import (
 from ncclscope.model.store.saved_model import FOLDER
 from ncclscope.model.topology import FILE as TOPOLOGY_FILE
 from ncclscope.output_files import check_directory, put_directory, scratch_near, write_text
+from ncclscope.threads import Task, Threads
 
 TABLES_WRITTEN = (*TABLES, *SMALL_TABLES)
 PATH_TABLE = "critical_path"  # where it was asked for
@@ -196,8 +196,8 @@ def _write_with_pyarrow(
 ) -> int:
     """Writes several files at once: encoding and compression take most of the time."""
     arrow: Any = importlib.import_module("pyarrow")
-    count, waiting, gaps = 0, deque[Future[None]](), None
-    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+    count, waiting, gaps = 0, deque[Task[None]](), None
+    with Threads(_FILES_AT_ONCE) as threads:
         for number, chunk in enumerate(parts):
             if chunk.restricted:
                 stream = connection.sql(chunk.query)
@@ -207,12 +207,12 @@ def _write_with_pyarrow(
                 rows = _arrow_table(model, table, chunk.done - chunk.rows, chunk.done, gaps)
             while len(waiting) >= _FILES_AT_ONCE:
                 waiting.popleft().result()
-            waiting.append(pool.submit(_write_file, rows, folder / _part(number)))
+            waiting.append(threads.submit(_write_file, rows, folder / _part(number)))
             count += chunk.rows
             if progress:
                 progress(chunk.done, chunk.of)
-        for future in waiting:
-            future.result()
+        for task in waiting:
+            task.result()
     return count
 
 

@@ -16,7 +16,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -28,12 +27,14 @@ from ncclscope.http.allowed_hosts import AllowedHosts, address_family
 from ncclscope.http.connection import Connection
 from ncclscope.http.limits import Limits
 from ncclscope.http.places import Places
+from ncclscope.threads import Threads
 
 Query = dict[str, str]
 
 
 _LIMITS = Limits()
 _ACCEPTED_AT_ONCE = 32
+_LOOKS_FOR_THREADS_EVERY_S = 1.0
 _IN_NAMES = frozenset(
     f"{string.ascii_lowercase}{string.digits}!#$%&'*+-.^_`|~"
 )  # RFC 9110: a token
@@ -108,7 +109,7 @@ class Server:
         self._allowed_hosts = AllowedHosts(host, self.port, from_anywhere)
         self._loop = asyncio.new_event_loop()
         # Without threads, an answer that is ready waits for no other thread.
-        self._pool = ThreadPoolExecutor(limits.threads, "http-respond") if limits.threads else None
+        self._threads = Threads(limits.threads) if limits.threads else None
         self._places = Places(limits)
         self._started = threading.Event()
         self._reported = ""  # the last trouble of connections
@@ -123,8 +124,8 @@ class Server:
         """Closes all connections and stops listening."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10)
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._threads is not None:
+            self._threads.close()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -176,10 +177,10 @@ class Server:
                 raise RequestError(431, "the request is too long")
             method, version, request = self._parse(head)
             has_body = method != "HEAD"
-            if self._pool is None:
+            if self._threads is None:
                 response = self._make_response(request)
             else:
-                response = await self._make_in_thread(self._pool, request)
+                response = await self._make_in_thread(self._threads, request)
             keep_alive = _keeps_alive(version, request.headers)
         except RequestError as error:
             response = error.response
@@ -190,12 +191,23 @@ class Server:
         body = response.body if has_body else b""
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + body, keep_alive
 
-    async def _make_in_thread(self, pool: ThreadPoolExecutor, request: Request) -> Response:
-        try:
-            response = self._loop.run_in_executor(pool, self._make_response, request)
-        except RuntimeError as error:  # no room for a thread
-            raise RequestError(503, f"cannot answer now: {error}") from None
-        return await response
+    async def _make_in_thread(self, threads: Threads, request: Request) -> Response:
+        made = asyncio.Event()
+
+        def make() -> Response:
+            try:
+                return self._make_response(request)
+            finally:
+                with suppress(RuntimeError):  # the server has stopped
+                    self._loop.call_soon_threadsafe(made.set)
+
+        task = threads.submit(make)
+        while not task.is_done and not made.is_set():
+            if threads.is_idle and task.take():
+                raise RequestError(503, "cannot answer now: no room for a thread")
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(made.wait(), _LOOKS_FOR_THREADS_EVERY_S)
+        return task.result()
 
     # ---- requests ----
     def _parse(self, head: bytes) -> tuple[str, str, Request]:

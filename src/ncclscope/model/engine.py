@@ -6,7 +6,6 @@ and returns something small, or writes files that it does not read: a cluster ma
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from ncclscope.model.decode_pool import Decoder, decoders
 from ncclscope.model.model import Progress
+from ncclscope.threads import in_threads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -112,13 +112,3 @@ class _Here:
 def here(folders: Sequence[Path], target: Path) -> Iterator[Engine]:
     """This machine."""
     yield _Here(target)
-
-
-def in_threads(do: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
-    """`do(item)` of each item: numpy releases the interpreter. One item is done in this thread,
-    where large arrays spill to files.
-    """
-    if len(items) < 2 or threads < 2:
-        return [do(item) for item in items]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(do, items))

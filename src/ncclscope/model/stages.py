@@ -24,7 +24,7 @@ from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.align.bounds import CollectiveBounds
 from ncclscope.model.align.host_clocks import HostClocks
 from ncclscope.model.column_files import column_file, map_file, write_columns
-from ncclscope.model.engine import ProcessOperations, in_threads
+from ncclscope.model.engine import ProcessOperations
 from ncclscope.model.match.instances import ADDED, Instances
 from ncclscope.model.match.missing_operations import (
     OF_SEEN,
@@ -49,6 +49,7 @@ from ncclscope.model.streams import (
     number_by_sequence,
     stream_ranges,
 )
+from ncclscope.threads import in_threads
 
 Bundle = Sequence[ProcessOperations]
 STATES = "states"  # the table that tasks share while a model is made

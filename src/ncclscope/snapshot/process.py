@@ -9,7 +9,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +38,7 @@ from ncclscope.snapshot.training_context import (
     step_progress,
 )
 from ncclscope.snapshot.types import PAIRED, USUALLY, RankState
+from ncclscope.threads import in_threads
 
 LONGEST_NS = 1 << 55  # a year: more is damage
 _FOLDERS_OF_A_WORKER = 128  # fewer are not worth a worker process
@@ -129,8 +129,7 @@ def _read_in_threads(folders: list[Path], now_ns: int) -> list[ProcessSnapshot |
     rest = folders[_FOLDERS_TRIED:]
     if took < _AT_HAND * worked:
         return answers + [read(folder) for folder in rest]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return answers + list(pool.map(read, rest))
+    return answers + in_threads(read, rest, _THREADS)
 
 
 def unfinished_snapshots(model: Model) -> Snapshots | None:

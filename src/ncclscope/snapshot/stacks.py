@@ -6,13 +6,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ncclscope.capture.liveness import RUNS_HERE, STOPPED_HERE
 from ncclscope.snapshot.process import ProcessSnapshot
+from ncclscope.threads import in_threads
 
 _AT_ONCE = 4
 _PATIENCE_S = 20.0
@@ -61,8 +61,7 @@ def py_spy_path() -> str | None:
 def read_stacks(processes: Sequence[ProcessSnapshot]) -> list[ProcessStacks]:
     """The stacks of all processes, in the order of their ranks."""
     ordered = sorted(processes, key=lambda process: (process.global_rank, process.pid))
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(_stacks_of, ordered))
+    return in_threads(_stacks_of, ordered, _AT_ONCE)
 
 
 def _stacks_of(process: ProcessSnapshot) -> ProcessStacks:

@@ -1,5 +1,6 @@
 """The HTTP server: methods, connections, what a handler gets and returns."""
 
+import _thread
 import gc
 import http.client
 import json
@@ -13,6 +14,13 @@ from ncclscope.errors import NcclscopeError
 from ncclscope.http.limits import Limits
 from ncclscope.http.server import Request, RequestError, Response, Server
 from tests.support.waiting import eventually
+
+
+def raising(error: Exception) -> Callable[..., int]:
+    def fail(*_: object) -> int:
+        raise error
+
+    return fail
 
 
 def respond(request: Request) -> Response:
@@ -229,23 +237,24 @@ def test_an_answer_that_cannot_be_made_now_is_503(error: Exception) -> None:
     made.stop()
 
 
-def test_without_a_thread_there_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("begins", [raising(RuntimeError("can't start new thread")), lambda *_: 1])
+def test_without_a_thread_there_is_an_answer(
+    begins: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where threads start, and end before their first instruction."""
     made = Server(respond, "127.0.0.1", 0)
-    assert made._pool
-    monkeypatch.setattr(made._pool, "submit", raising(RuntimeError("can't start new thread")))
     made.start()
     link = connect(made)
+    with monkeypatch.context() as patch:
+        patch.setattr(_thread, "start_new_thread", begins)
+        link.request("GET", "/echo")
+        answer = link.getresponse()
+        assert answer.status == 503
+        assert b"no room for a thread" in answer.read()
     link.request("GET", "/echo")
-    assert link.getresponse().status == 503
+    assert link.getresponse().status == 200
     link.close()
     made.stop()
-
-
-def raising(error: Exception) -> Callable[..., None]:
-    def fail(*_: object) -> None:
-        raise error
-
-    return fail
 
 
 def test_what_fails_outside_of_a_request_is_said_once(

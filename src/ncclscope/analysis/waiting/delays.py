@@ -14,7 +14,6 @@ elsewhere takes no share of that: the walk goes on at the other one.
 
 import ctypes
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +27,7 @@ from ncclscope.arrays import _abi
 from ncclscope.arrays.library import address, library
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.schema import NONE
+from ncclscope.threads import Threads
 
 _HORIZON_NS = 1_000_000_000  # before the start that waited
 _WORTH_THREADS = 1_000_000  # waits; windows of long runs have fewer, and threads of their own
@@ -121,8 +121,8 @@ def _charge_in_threads(
     def charged(begin: int, end: int) -> tuple[Ints, Ints, Ints]:
         return _charged(graph, waits, slice(begin, end), kernels, by_ranks)
 
-    with ThreadPoolExecutor(parts) as pool:  # sums of whole ns: their order does not matter
-        (by_event, own_of_last, sums), *others = pool.map(charged, edges[:-1], edges[1:])
+    with Threads(parts) as threads:  # sums of whole ns: their order does not matter
+        (by_event, own_of_last, sums), *others = threads.map(charged, edges[:-1], edges[1:])
     for more in others:
         by_event += more[0]
         own_of_last += more[1]

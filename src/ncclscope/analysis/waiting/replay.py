@@ -8,7 +8,6 @@ took.
 """
 
 import ctypes
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import address, library, pointer
 from ncclscope.arrays.types import Ints
+from ncclscope.threads import Threads
 
 _LAUNCHED_AT_ONCE = 0.2  # of the kernels of a position: with more, launches are known
 _LEAST_LAUNCHES = 8
@@ -33,8 +33,8 @@ class Replay:
         self._waiting = waiting
         kernels, dependencies = waiting.kernels, waiting.dependencies
         self._operations = operations_for_c(kernels, waiting.arrivals, dependencies.position)
-        with ThreadPoolExecutor(2) as pool:  # neither needs the other
-            order = pool.submit(np.argsort, waiting.arrivals.events_ns[:, START], kind="stable")
+        with Threads(1) as threads:  # neither needs the other
+            order = threads.submit(np.argsort, waiting.arrivals.events_ns[:, START], kind="stable")
             self._start_after, self._call_after = self._direct()
             self._least_launch = _least_launches(waiting)
             self._order = order.result().astype(np.int32)

@@ -5,7 +5,6 @@ occurs too seldom at its position is compared by kind of kernel. Without anythin
 nothing is usual (NaN).
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from ncclscope.analysis.waiting.shared_lengths import with_shared_lengths
 from ncclscope.analysis.waiting.slow_ranks import STEADY, without_slowness
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
+from ncclscope.threads import Threads
 
 _LEAST_OF_KIND = 2
 _FAR_FASTER = 2.0
@@ -85,8 +85,8 @@ def usual_lengths_of(
         return steady
 
     # Sorting and gathering leave other threads room.
-    with ThreadPoolExecutor(THREADS if count > _WORTH_THREADS else 1) as pool:
-        own = [pool.submit(of_own_edges, event) for event in (0, 1)]
+    with Threads(THREADS if count > _WORTH_THREADS else 1) as threads:
+        own = [threads.submit(of_own_edges, event) for event in (0, 1)]
         usual[:, :, 2], excess, total = _of_transfers(edges, end_ns)
         of_calls, of_starts = (steady.result() for steady in own)
     usual[:, dependencies.edge.reshape(-1, 3) == _abi.EDGE_ROOT] = 0.0

@@ -8,7 +8,6 @@ does not know. Work that other kernels hide in every step on record may be long 
 covers both. prediction_errors.py has the other parts of it.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +23,7 @@ from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.errors import UsageError
+from ncclscope.threads import Threads
 
 _LEAST_TIMED = 0.8  # of all operations: a replay of fewer misses what they wait for
 _OFTEN = 6  # repeats that show a habit
@@ -168,8 +168,8 @@ class WhatIf:
         healthy rank counts as a gain. Replays leave other threads room: both are made at once.
         """
         events, least = self._last_replay(change, keep) or (None, None)
-        with ThreadPoolExecutor(1) as pool:
-            made = None if least is not None else pool.submit(self._least_ns, change, keep)
+        with Threads(1) as threads:
+            made = None if least is not None else threads.submit(self._least_ns, change, keep)
             if events is None:
                 events = self._replay.events_ns(self._lengths(change, keep, high=True))
             least_ns = least if made is None else made.result()

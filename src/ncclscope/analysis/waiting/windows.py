@@ -35,6 +35,7 @@ from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture.segment import expand
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, Columns
+from ncclscope.threads import in_threads
 
 WINDOW = 500_000  # operations; two windows at once need about 0.8 GB
 MOST_AT_ONCE = 2_000_000  # operations of a run that is judged as a whole
@@ -73,10 +74,7 @@ class Tasks:
 
 def tasks_here(model: Model) -> Tasks:
     """This machine, with a model that is open; two tasks at a time."""
-    # Late: a report of a saved model does without what decodes processes.
-    from ncclscope.model.engine import in_threads
-
-    return Tasks(lambda: model, partial(in_threads, threads=THREADS))
+    return Tasks(lambda: model, partial(in_threads, most=THREADS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ import json
 import os
 import stat
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -34,6 +33,7 @@ from ncclscope.model.schema import (
     Columns,
     value_range,
 )
+from ncclscope.threads import in_threads
 
 LARGEST_MANIFEST_BYTES = 1 << 28
 _CHUNK_WORDS = 1 << 18  # 2 MB: stays in the cache between reading and adding up
@@ -103,8 +103,7 @@ def checksum(path: Path) -> str:
 def _each(do: Callable[[Path], str], paths: Collection[Path]) -> list[str]:
     if sum(path.stat().st_size for path in paths) < _BYTES_FOR_THREADS:
         return [do(path) for path in paths]
-    with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _THREADS)) as pool:
-        return list(pool.map(do, paths))
+    return in_threads(do, list(paths), min(len(os.sched_getaffinity(0)), _THREADS))
 
 
 def _column_files(folder: Path, rows: dict[str, int]) -> dict[str, Path]:
@@ -273,10 +272,10 @@ def check_numbers(
         for path in (column_file(folder, table, column.name),)
         if not is_left_out(path, table)
     ]
-    with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _THREADS)) as pool:
-        extents = pool.map(lambda entry: _extent(entry[2], entry[1].dtype), chosen)
-        for (table, column, _), (lowest, highest) in zip(chosen, extents, strict=True):
-            least, most = _allowed(table, column, words, rows)
-            gap = lowest == NONE and column.name in whole.get(table, ())
-            if lowest < least or highest > most or gap:
-                raise DamagedError(f"{table}.{column.name}")
+    threads = min(len(os.sched_getaffinity(0)), _THREADS)
+    extents = in_threads(lambda entry: _extent(entry[2], entry[1].dtype), chosen, threads)
+    for (table, column, _), (lowest, highest) in zip(chosen, extents, strict=True):
+        least, most = _allowed(table, column, words, rows)
+        gap = lowest == NONE and column.name in whole.get(table, ())
+        if lowest < least or highest > most or gap:
+            raise DamagedError(f"{table}.{column.name}")

@@ -12,7 +12,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -53,6 +52,7 @@ from ncclscope.model.store.checksums import (
 )
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.private_directory import UNFINISHED, write_private_text
+from ncclscope.threads import in_threads
 
 FOLDER = "model"
 # Rises when what is saved changes; models of other versions are made again.
@@ -259,8 +259,7 @@ def check_column(item: tuple[Path, int, Column]) -> tuple[bool, str]:
 def _in_threads(
     do: Callable[[ColumnItem], tuple[bool, str]], items: Sequence[ColumnItem]
 ) -> list[tuple[bool, str]]:
-    with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_THREADS)) as pool:
-        return list(pool.map(do, items))
+    return in_threads(do, items, min(len(os.sched_getaffinity(0)), _MOST_THREADS))
 
 
 def manifest_of(model: Model, mark: str) -> dict[str, Any]:
