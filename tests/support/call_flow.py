@@ -1,19 +1,21 @@
 """Which way a call takes through the packages: from where to where it calls, and who opens files."""
 
+import _thread
 import builtins
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import ncclscope
 
 _PACKAGE = f"{Path(ncclscope.__file__).parent}{os.sep}"
 _OPENERS = (builtins.open, os.open)
+_CARRIES_OUT = "threads.py"  # it calls what others hand it
 
 
 @dataclass
@@ -42,7 +44,8 @@ def _module_of(frame: FrameType) -> str | None:
 def _callers(frame: FrameType) -> Iterator[str]:
     above: FrameType | None = frame
     while above is not None:
-        if module := _module_of(above):
+        module = _module_of(above)
+        if module and module != _CARRIES_OUT:
             yield module
         above = above.f_back
 
@@ -62,12 +65,18 @@ def call_flow(function: Callable[[], object]) -> CallFlow:
             way = package_of(caller), package_of(module)
             flow.calls.setdefault(way, set()).add(frame.f_code.co_name)
 
-    before = sys.getprofile()
+    def start_and_look(work: Callable[..., object], arguments: tuple[Any, ...]) -> int:
+        def look_and_work() -> None:
+            sys.setprofile(look)
+            work(*arguments)
+
+        return start(look_and_work, ())
+
+    before, start = sys.getprofile(), _thread.start_new_thread
     sys.setprofile(look)
-    threading.setprofile(look)  # of threads that the function starts
-    try:
-        function()
-    finally:
-        threading.setprofile(None)
-        sys.setprofile(before)
+    with mock.patch.object(_thread, "start_new_thread", start_and_look):
+        try:
+            function()
+        finally:
+            sys.setprofile(before)
     return flow

@@ -60,9 +60,7 @@ def test_work_is_done_here_where_no_thread_begins(
         return 1  # a thread that ends before its first instruction
 
     monkeypatch.setattr(_thread, "start_new_thread", start)
-    began = time.monotonic()
     assert in_threads(lambda _: _thread.get_ident(), range(20), 4) == [_thread.get_ident()] * 20
-    assert time.monotonic() - began < 10
 
 
 def test_threads_begin_again_after_some_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
