@@ -24,7 +24,8 @@ from benchmarks.loads import scratch
 from benchmarks.results import publish, table
 from tests.support.writer import SyntheticSpec, synthetic
 
-RANKS, RANKS_PER_NODE, WORKERS = 64, 8, int(os.environ.get("WORKERS", 2))
+RANKS, RANKS_PER_NODE = int(os.environ.get("RANKS", 64)), 8
+WORKERS = int(os.environ.get("WORKERS", 2))
 OPERATIONS = [int(float(text)) for text in os.environ.get("OPERATIONS", "1e6,1e7,3e7").split(",")]
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 

@@ -2,15 +2,16 @@
 
     python -m benchmarks.operations_in_parts FOLDER --operations 1e8 --workers 16 --minutes 9
 
-A run goes on where the one before ended: each step that ended is a line of FOLDER/costs.jsonl, and
+The job has 64 ranks, or as many as the variable RANKS says. A run goes on where the one before ended: each step that ended is a line of FOLDER/costs.jsonl, and
 is not done again. Steps are the processes, 8 or as many as there are workers at a time (written,
 decoded, their logs removed), the first report, and one from the saved model. A step that does not
 end in time is stopped. At the end the table of all steps is printed; it is published by hand in
 docs/measurements/scale.md.
 
 For each operation the disk needs 60 bytes for decoded files, 232 for the model and at most 80
-while it is made; a log has 513 bytes, and a step has 8 of 64 logs, or as many as workers. So
-10^8 operations with 16 workers take 50 GB at most, and with 8 workers 43 GB.
+while it is made; a log has 513 bytes, and a step has 8 of 64 logs, or as many as workers; of many
+ranks a tenth. So 10^8 operations of 64 ranks with 16 workers take 50 GB at most, and with 8 workers
+43 GB.
 """
 
 import argparse
@@ -107,7 +108,7 @@ def _parts(job: Job) -> list[list[int]]:
     """Processes that are not decoded yet, those of a step together."""
     done = {process for line in job.done() for process in line.get("processes", ())}
     left = [process for process in range(RANKS) if process not in done]
-    at_once = max(job.workers, RANKS_PER_NODE)
+    at_once = max(job.workers, RANKS_PER_NODE, RANKS // 10)
     return [left[first : first + at_once] for first in range(0, len(left), at_once)]
 
 

@@ -35,8 +35,8 @@ _MOST_BINS, _FEWEST_BINS = 2048, 16
 _MOST_BLOCKS = 1 << 14  # bins of all streams
 _MOST_AT_ONCE = 1 << 21
 _MOST_COMPARED = 1 << 28  # of one stream
-# Starts and ends that are kept of many nodes: 2,000 instances of a stream align clocks as well as
-# 60,000 do, 100 nearly so (docs/measurements/scale.md).
+# Starts and ends that are kept: 2,000 instances of a stream align clocks as well as 60,000 do, 100
+# nearly so (docs/measurements/scale.md).
 _MOST_CELLS = 1 << 21
 _MOST_INSTANCES, _FEWEST_INSTANCES = 2048, 32
 
@@ -175,12 +175,17 @@ class CollectiveBounds:
         self._earliest_end = full_array(int(cells.sum()), np.int64, _NEVER)
 
     def _sampling_step(self, nodes: int) -> Ints:
-        """By stream of how many instances one is used: with few nodes, of all."""
+        """By stream of how many instances one is used. With few nodes that is all of them, unless
+        there are so many that memory would grow with the length of the job: then streams keep at
+        least 2,048.
+        """
+        length, width = self._streams.length, self._width
         if nodes <= MOST_NODES:
-            return np.ones(len(self._width), np.int64)
-        most = _MOST_CELLS // max(int(self._width.sum()), 1)
+            step = -(-int((width * length).sum()) // _MOST_CELLS)
+            return np.maximum(np.minimum(length // _MOST_INSTANCES, step), 1)
+        most = _MOST_CELLS // max(int(width.sum()), 1)
         most = min(max(most, _FEWEST_INSTANCES), _MOST_INSTANCES)
-        return np.maximum(-(-self._streams.length // most), 1)
+        return np.maximum(-(-length // most), 1)
 
     def add(self, columns: Columns, width_ns: int = 0) -> None:
         """Adds operations of one process, with times on its node's own clock. `width_ns`: how far

@@ -129,6 +129,40 @@ def test_clocks_are_as_good_as_by_pairs(monkeypatch: pytest.MonkeyPatch) -> None
         assert np.abs(apart).max() <= 0.05 * error.min()
 
 
+def test_few_nodes_of_a_long_job_keep_a_sample_of_instances(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Memory does not grow with the job, and the truth stays inside the bar."""
+    rng = np.random.default_rng(5)
+    nodes, instances = 4, 6_000
+    start, end = job(rng, nodes, instances)
+    offset_ns, drift = clocks_of(rng, nodes)
+    all_cells = len(collectives_of(start, end, offset_ns, drift, nodes).cells()[0])
+    assert all_cells == nodes * instances
+    monkeypatch.setattr(bounds, "_MOST_CELLS", nodes * instances // 3)
+    monkeypatch.setattr(bounds, "_MOST_INSTANCES", 100)
+    sampled = collectives_of(start, end, offset_ns, drift, nodes)
+    assert len(sampled.cells()[0]) == nodes * instances // 3
+    clocks = solve([0] * nodes, collectives=sampled)
+    times = np.linspace(0, SPAN_NS, 100)
+    expected = local(times, 0, offset_ns, drift)
+    for node in range(1, nodes):
+        own = local(times, node, offset_ns, drift)
+        off = np.abs(clocks.to_reference(node, own) - expected)
+        assert (off <= clocks.error_at(node, own)).all()
+
+
+def test_a_short_stream_beside_long_ones_keeps_its_instances(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(6)
+    start, end = job(rng, 4, 60)
+    monkeypatch.setattr(bounds, "_MOST_CELLS", 1)
+    monkeypatch.setattr(bounds, "_MOST_INSTANCES", 50)
+    offset_ns, drift = clocks_of(rng, 4)
+    assert len(collectives_of(start, end, offset_ns, drift, 2).cells()[0]) == 4 * 60
+
+
 def test_many_nodes_have_the_truth_inside_their_bar() -> None:
     rng = np.random.default_rng(1)
     start, end = job(rng, MANY, 500)
