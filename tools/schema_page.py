@@ -88,7 +88,7 @@ _CODES = (
             "gpu-event-upper": "CUDA events around its launch: an upper bound, because the excess "
             "is not known, or other operations share the launch",
             "gpu-early": "stamps of the GPU that may come before the end: a lower bound",
-            "proxy": "the network proxy's times",
+            "proxy": "the network proxy's times, after what ran before on the same stream",
             "host": "times at which the host noticed",
             "enqueue": "times of the enqueuing on the host",
             "none": "no duration; `reason` says why",

@@ -27,6 +27,7 @@ from ncclscope.model.process.gpu_stamps import StartBounds, assign_stamps
 from ncclscope.model.process.launch_times import TimedRows
 from ncclscope.model.process.nvtx_call_times import set_call_times
 from ncclscope.model.process.operation_bytes import IN_BYTES, size_bytes
+from ncclscope.model.process.proxy_starts import begin_after_stream
 from ncclscope.model.process.ranges import RANGE_PLANS, ranges_of
 from ncclscope.model.process.send_buffers import send_buffers
 from ncclscope.model.process.unrecorded_works import unrecorded_works_of
@@ -126,6 +127,7 @@ def operations_from(decoded: ProcessEvents, words: Vocabulary) -> ProcessOperati
         durations.set_event_times(columns, timed, words)
         _set_replays(columns, rows, timed, process.graphs)
     durations.reject_impossible(columns, process.clock, words)
+    begin_after_stream(columns)
     durations.set_states(columns, rows, kernel, proxies, decoded)
     if timed is not None:
         durations.explain_sampling(columns, timed, words)
