@@ -12,7 +12,7 @@ import numpy as np
 from ncclscope.analysis.links import Links, link_times, p2p_transfers
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.what_if import Change
-from ncclscope.arrays.types import Ints
+from ncclscope.arrays.types import Bools, Floats, Ints
 
 SLOWER = 1.5  # times the median link
 _AS_SLOW = 0.85  # of the slowness of a link next to it
@@ -32,8 +32,9 @@ def as_peers(change: Change, links: Links) -> Change:
     """The same, of links that were measured already."""
     asked = {(min(ends), max(ends)) for ends in change.links}
     pairs = zip(links.source.tolist(), links.destination.tolist(), strict=True)
-    own = [row for row, ends in enumerate(pairs) if (min(ends), max(ends)) in asked]
-    rows = as_slow_next_to(links, np.array(own, np.int64))
+    own = np.array([(min(ends), max(ends)) in asked for ends in pairs], bool)
+    links = replace(links, slowness=_against_others(links, own))
+    rows = as_slow_next_to(links, np.flatnonzero(own))
     slow: dict[tuple[int, int], float] = dict.fromkeys(sorted(asked), 1.0)
     columns = (links.source[rows], links.destination[rows], links.slowness[rows])
     for a, b, slowness in zip(*(values.tolist() for values in columns), strict=True):
@@ -41,6 +42,20 @@ def as_peers(change: Change, links: Links) -> Change:
         slow[pair] = max(slow.get(pair, 1.0), slowness)
     slower = tuple((*pair, slowness) for pair, slowness in slow.items() if slowness >= SLOWER)
     return replace(change, links=tuple(slow), slow_links=slower)
+
+
+def _against_others(links: Links, own: Bools) -> Floats:
+    """How many times as slow as links that are not changed, where these are far faster than the
+    usual link. The links of one host may be most links of a job: then the usual one is slow.
+    """
+    slowness: Floats = links.slowness.copy()
+    for across in (False, True):
+        alike = links.across_nodes == across
+        others = np.sort(links.slowness[alike & ~own])
+        usual = float(others[(len(others) - 1) // 2]) if len(others) else 1.0
+        if 0.0 < usual <= 1 / SLOWER:
+            slowness[alike] /= usual
+    return slowness
 
 
 def as_slow_next_to(links: Links, rows: Ints) -> Ints:
