@@ -14,7 +14,13 @@ from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.process import stamp_repair
 from ncclscope.model.process.channels import Channels, reported
 from ncclscope.model.process.events import ProcessEvents
-from ncclscope.model.process.gpu_clock import Bound, GpuClock, lower_bound, upper_bound
+from ncclscope.model.process.gpu_clock import (
+    Bound,
+    GpuClock,
+    lower_bound,
+    upper_bound,
+    with_quick_notices,
+)
 from ncclscope.model.process.launch_times import in_bursts
 from ncclscope.model.process.stamp_repair import FAR_FUTURE, FAR_PAST, ChannelEvents
 from ncclscope.model.process.unrecorded_works import UnrecordedWorks
@@ -281,8 +287,8 @@ def _clock(
     upper = upper_bound(launched, repaired.gpu_start, lower.drift, chosen)
     places = _first_stamped(channels, gpu, _SAMPLE)
     seen = channels.seen_end_ns[places]
-    notice = np.median(lower.at(seen) - (channels.gpu_stop[places] - seen))
-    return GpuClock(lower, upper, int(notice))
+    notice = int(np.median(lower.at(seen) - (channels.gpu_stop[places] - seen)))
+    return GpuClock(lower, with_quick_notices(lower, upper, notice, len(places)), notice)
 
 
 def _first_stamped(channels: Channels, gpu: int, most: int) -> Ints:

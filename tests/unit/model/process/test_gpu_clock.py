@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from ncclscope.model.process.gpu_clock import lower_bound, upper_bound
+from ncclscope.arrays.types import Ints
+from ncclscope.model.process.gpu_clock import (
+    GpuClock,
+    lower_bound,
+    upper_bound,
+    with_quick_notices,
+)
 
 SECOND = 1_000_000_000
 
@@ -39,3 +45,37 @@ def test_a_host_that_is_busy_for_a_part_of_the_time_is_no_drift(busy: slice) -> 
     late_ns = np.full(100, 5_000)
     late_ns[busy] = 1_000_000
     assert lower_bound(host_ns + late_ns, host_ns).drift == pytest.approx(100e-6)
+
+
+def clock_of_a_host_ahead(
+    rng: np.random.Generator, stops: int, looks_every_ns: int
+) -> tuple[GpuClock, Ints]:
+    """A host that is 100 ms ahead of its GPU from the second launch on, and looks now and then;
+    and the times of its stops. The true offset is 7 s.
+    """
+    host_ns = np.arange(stops) * 30_000_000
+    notice_ns = 2_000 + rng.integers(0, looks_every_ns, stops)
+    lower = lower_bound(host_ns + notice_ns, host_ns + 7 * SECOND)
+    ahead_ns = np.where(host_ns < 5 * SECOND, 3_000, 100_000_000)
+    minus_upper = upper_bound(host_ns - ahead_ns, host_ns + 7 * SECOND, lower.drift)
+    typical_ns = int(np.median(notice_ns)) - int(notice_ns.min())
+    closer = with_quick_notices(lower, minus_upper, typical_ns, stops)
+    return GpuClock(lower, closer, typical_ns), host_ns
+
+
+@pytest.mark.parametrize("looks_every_ns", [4_000, 400_000])
+def test_quick_notices_bound_the_clock_of_a_host_that_is_far_ahead(looks_every_ns: int) -> None:
+    """The middle of the bounds was 50 ms off, and a run of 5 s seemed that much shorter."""
+    clock, host_ns = clock_of_a_host_ahead(np.random.default_rng(2), 600, looks_every_ns)
+    lower, upper = clock.lower.at(host_ns), -clock.minus_upper.at(host_ns)
+    slack = 1_000
+    assert (lower <= 7 * SECOND + slack).all()
+    assert (upper >= 7 * SECOND - slack).all()
+    assert (upper - lower).max() <= 110_000 + 3 * looks_every_ns
+    assert np.median((upper - lower)[host_ns < 3 * SECOND]) < 60_000, "launches tell more there"
+
+
+def test_few_notices_may_all_have_been_late() -> None:
+    clock, _ = clock_of_a_host_ahead(np.random.default_rng(2), 20, 4_000)
+    unchanged = with_quick_notices(clock.lower, clock.minus_upper, 4_000, 20)
+    assert unchanged is clock.minus_upper
