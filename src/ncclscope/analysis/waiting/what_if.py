@@ -19,6 +19,7 @@ from ncclscope.analysis.waiting.positions import period_of
 from ncclscope.analysis.waiting.prediction_errors import PredictionErrors
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.replay import Replay, run_ns
+from ncclscope.analysis.waiting.short_steps import short_steps_ns
 from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
@@ -197,6 +198,10 @@ class WhatIf:
             without_habit = length[events] - self._habit_ns(events)
             shorter = np.fmin(waiting.usual.high_ns[events], np.fmax(shorter, without_habit))
         length[events] = np.fmin(length[events], np.nan_to_num(shorter, nan=np.inf))
+        if change.ranks:
+            starts = events[events % 3 == START]
+            short = short_steps_ns(waiting, change.ranks)[starts // 3]
+            length[starts] = np.fmin(length[starts], np.nan_to_num(short, nan=np.inf))
         self._start_in_time(change, length)
         transfer = np.zeros(len(length), bool)
         for row in change.free:

@@ -1,0 +1,55 @@
+"""How long unchanged ranks took at calls that were short for all of them.
+
+Steps differ: sequences become longer, some batches are small. What is usual over all steps is too
+long for a short one, and a slow rank would gain nothing in it. Other ranks show how long the same
+call took them:
+
+    calls of one position     1st   2nd   3rd
+    ranks 0 to 2              1.0   2.0   3.0
+    rank 3                    1.3   2.6   3.9
+    usual of the position     2.0   2.0   3.0    shared_lengths.py raises it where all took longer
+    as others took            1.0
+"""
+
+import numpy as np
+
+from ncclscope.analysis.waiting.arrivals import START
+from ncclscope.analysis.waiting.dependencies import BACKS
+from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.own_past import HIGH
+from ncclscope.analysis.waiting.positions import makes_equal_calls
+from ncclscope.arrays.types import Floats
+
+_LEAST_RANKS = 3  # that show how long a call took them
+_SHORTER, _SHORTER_NS = 0.9, 20_000  # than usual: less is noise
+_LONGEST = np.iinfo(np.int64).max
+
+
+def short_steps_ns(waiting: Waiting, ranks: tuple[int, ...]) -> Floats:
+    """By kernel how long the 90th percentile of ranks that are not changed took before its start;
+    NaN where that is not much shorter than usual, or where few show it. GPUs of one step have equal
+    work; hosts take each their own time.
+    """
+    kernels, dependencies = waiting.kernels, waiting.dependencies
+    shape, others = (len(kernels.ranks), -1), ~np.isin(kernels.ranks, ranks)
+    result = np.full(len(kernels), np.nan)
+    if others.sum() < _LEAST_RANKS or not makes_equal_calls(kernels):
+        return result
+    enough = max(_LEAST_RANKS, int(others.sum()) // 2)
+    length, usual = dependencies.length_ns[START::3], waiting.usual.median_ns[START::3]
+    limit = np.minimum(_SHORTER * usual, usual - _SHORTER_NS).reshape(shape)
+    shown = (dependencies.blocked == 0).reshape(shape)
+    short = (shown & (length.reshape(shape) < limit))[others].sum(axis=0)
+    calls = np.flatnonzero(short >= enough)
+    edge = dependencies.edge[START::3].astype(np.int64) * BACKS + dependencies.back[START::3]
+    edges = edge.reshape(shape)[:, calls]
+    # The edge of most ranks: others cannot be compared with it.
+    most = np.sort(edges[others], axis=0)[(int(others.sum()) - 1) // 2]
+    alike = shown[others][:, calls] & (edges[others] == most)
+    lengths = np.where(alike, length.reshape(shape)[others][:, calls], _LONGEST)
+    members = alike.sum(axis=0)
+    high = np.ceil(np.maximum(members - 1, 0) * HIGH).astype(np.int64)
+    took = np.sort(lengths, axis=0)[high, np.arange(len(calls))]
+    fits = (edges == most) & (members >= enough) & (took < limit[:, calls])
+    result.reshape(shape)[:, calls] = np.where(fits, took, np.nan)
+    return result
