@@ -45,7 +45,7 @@ class PredictionErrors:
         self._shows_little = self.has_gaps or _steps(waiting) < _FEW_STEPS
         self._meets_always = not waiting.kernels.pair.any()
         self._without_peers = without_peers(waiting.kernels)
-        self._idle_ns = _idle_ns(waiting)
+        self._waits_for_requests = _waits_for_requests(waiting)
 
     def doubt(self, ranks: tuple[int, ...], communicators: tuple[int, ...], links: bool) -> float:
         """How far a gain may be off, as a share of it: more where transfers of single links, slow
@@ -85,8 +85,8 @@ class PredictionErrors:
             bounds.append(self._waited_for_ns(ranks, keep) - gain)
         if communicators and gain <= least_ns:
             bounds.append(self._unjudged_ns(communicators))
-        if ranks and self._idle_ns:
-            bounds.append(min(self._idle_ns, gain))
+        if ranks and self._waits_for_requests:
+            bounds.append(gain)
         return max(bounds) + sum(self._without_peers_ns(row) for row in communicators)
 
     def _has_no_peers(self, communicator: int) -> bool:
@@ -193,9 +193,11 @@ def _steps(waiting: Waiting) -> int:
     return 0 if period is None else len(kernels) // len(kernels.ranks) // period[1]
 
 
-def _idle_ns(waiting: Waiting) -> float:
-    """How long roots may have had nothing to send: the time before their calls, where it varies as
-    the gaps between requests do. They would have waited as long for the next request.
+def _waits_for_requests(waiting: Waiting) -> bool:
+    """Whether roots send when they have something to send: the time before their calls varies as
+    the gaps between requests do. A server that is faster waits for its next request. When those
+    came that were queued is not on record, so that a server which is hardly ever idle may be idle
+    for all that it gains.
     """
     run, kernels = waiting.run, waiting.kernels
     sends = np.array([waits_for(name) == ROOT_FIRST for name in run.model.words["function"]])
@@ -204,7 +206,6 @@ def _idle_ns(waiting: Waiting) -> float:
         row = kernels.row[rows]
         rows = rows[run.column("root", row) == run.column("rank", row)]
     if len(rows) < _SEVERAL:
-        return 0.0
+        return False
     length = waiting.dependencies.length_ns[3 * rows]
-    idle = length[length > _MUCH_LONGER * np.quantile(length, 0.1)]
-    return float(idle.sum()) if vary_as_requests(idle) else 0.0
+    return vary_as_requests(length[length > _MUCH_LONGER * np.quantile(length, 0.1)])
