@@ -19,6 +19,5 @@ root_causes.py    ranks and communicators whose delays make the run longer
 pauses.py         single delays of ranks that cost a notable part of the run
 own_courses.py    work before a kernel that another kernel hides
 replay.py         when everything would have happened with other lengths
-usual_tails.py    long calls that ranks have without a fault, for what-ifs
 short_steps.py    steps that are short for all ranks, for what-ifs
 """

@@ -56,7 +56,7 @@ from ncclscope.threads import in_threads
 
 FOLDER = "model"
 # Rises when what is saved changes; models of other versions are made again.
-_VERSION = 7
+_VERSION = 8
 _MADE_FOLDERS = (FOLDER, "timeline")  # made of the capture, by this module and by `timeline`
 _MANIFEST = "manifest.json"
 _LOCK = "lock.file"
