@@ -11,6 +11,7 @@ that kernel waited for other ranks. Work beside it goes on while it waits, so th
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.analysis.distinct import distinct_numbers
 from ncclscope.analysis.waiting.arrivals import Arrivals
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
@@ -23,6 +24,7 @@ _LONGER_WAIT = 1.2  # times the gap of other ranks: less may leave some of it, a
 _SHRUNK = 0.6  # of the usual gap
 _LEAST_TELLING = 3
 _MOST_ERROR = 0.25  # of a slope that tells -1 from 0
+_LEAST_FREE = 8  # starts beside the first one of each rank, for a slope
 
 
 def overlaps_wait(
@@ -30,7 +32,7 @@ def overlaps_wait(
     length: Ints, place: tuple[Ints, npt.NDArray[np.int8]],
 ) -> Bools:  # fmt: skip
     """By kernel whether work before it runs beside the kernel that it follows. `place`: position
-    with calls back, and calls back. Kinds decide where positions show too little.
+    with calls back, and calls back. Where a position shows too little, others of its kind decide.
     """
     follows = np.flatnonzero(edge[1::3] == _abi.EDGE_GPU)
     overlapped = np.zeros(len(edge) // 3, bool)
@@ -42,9 +44,21 @@ def overlaps_wait(
     rank = kernels.rank[follows].astype(np.int64)
     share = _shrinks(cell, rank, gap, wait)
     share = np.where(np.isnan(share), -_slopes(cell, rank, gap, wait), share)
-    by_kind = _shrinks(kind, None, gap, wait)
-    overlapped[follows] = np.where(np.isnan(share), by_kind, share) > 0.5
+    for by_kind in (_of_others(kind, share), _shrinks(kind, None, gap, wait)):
+        share = np.where(np.isnan(share), by_kind, share)
+    overlapped[follows] = share > 0.5
     return overlapped
+
+
+def _of_others(kind: Ints, share: Floats) -> Floats:
+    """By start the share of starts of its kind, at positions that show it, whose gaps shrink; NaN
+    where no position does. Positions of the first steps occur once on each rank, and show nothing.
+    """
+    kinds = int(kind.max(initial=0)) + 1
+    known = ~np.isnan(share)
+    seen = np.bincount(kind[known], minlength=kinds)
+    shrink = np.bincount(kind[known], share[known] > 0.5, minlength=kinds)
+    return np.where(seen >= _LEAST_TELLING, shrink / np.maximum(seen, 1), np.nan)[kind]
 
 
 def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
@@ -74,7 +88,7 @@ def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
 
 def _slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints) -> Floats:
     """By start how gaps of its cell change with waits, on the same rank: -1 beside, 0 behind. NaN
-    where noise hides it.
+    where noise hides it, or where ranks were there too seldom: one start of a rank shows no change.
     """
     loose = gap > TIGHT_NS
     cells, ranks = int(cell.max(initial=0)) + 1, int(rank.max(initial=0)) + 1
@@ -89,7 +103,9 @@ def _slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints) -> Floats:
     squares = np.maximum(np.bincount(of_cell, w * w, minlength=cells), 1.0)
     slope = np.bincount(of_cell, g * w, minlength=cells) / squares
     rest = g - slope[of_cell] * w
-    count = np.bincount(of_cell, minlength=cells)
+    # Each rank's own mean is taken off, so that many starts beside their rank's first one tell.
+    free = np.bincount(of_cell, minlength=cells)
+    free -= np.bincount(distinct_numbers(key) // ranks, minlength=cells)
     error = np.sqrt(np.bincount(of_cell, rest * rest, minlength=cells) / squares)
-    error /= np.sqrt(np.maximum(count - 2, 1))
-    return np.where((error < _MOST_ERROR) & (count > 8), slope, np.nan)[cell]
+    error /= np.sqrt(np.maximum(free - 1, 1))
+    return np.where((error < _MOST_ERROR) & (free >= _LEAST_FREE), slope, np.nan)[cell]

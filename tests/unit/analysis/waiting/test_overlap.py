@@ -1,0 +1,40 @@
+"""Whether work runs beside a kernel, at positions that show little."""
+
+from pathlib import Path
+
+import numpy as np
+
+import ncclscope
+from ncclscope.analysis.run import Run
+from ncclscope.analysis.waiting.arrivals import START
+from ncclscope.analysis.waiting.origins import waiting_of
+from ncclscope.analysis.waiting.overlap import _slopes
+from ncclscope.arrays import _abi
+from tests.support.laboratory.kinds import all_kinds
+
+MS = 1_000_000
+
+
+def test_one_start_of_each_rank_shows_no_slope() -> None:
+    """Without its rank's mean nothing is left of it, which looked like gaps that never change."""
+    ranks = np.arange(16)
+    gap = 16 * MS - ranks * MS // 2
+    cell = np.zeros(16, np.int64)
+    assert np.isnan(_slopes(cell, ranks, gap, ranks * MS // 2)).all()
+    twice = np.concatenate([gap, np.full(16, 16 * MS)])
+    waits = np.concatenate([ranks * MS // 2, np.zeros(16, np.int64)])
+    slopes = _slopes(np.zeros(32, np.int64), np.tile(ranks, 2), twice, waits)
+    np.testing.assert_allclose(slopes, -1, atol=0.01)
+
+
+def test_later_steps_tell_that_the_first_ones_overlap_as_well(tmp_path: Path) -> None:
+    all_kinds()["ddp 8, long buckets, late rank"].write(tmp_path / "c", 1)
+    waiting = waiting_of(Run(ncclscope.open(str(tmp_path / "c")).model))
+    assert waiting is not None
+    dependencies, kernels = waiting.dependencies, waiting.kernels
+    follows = dependencies.edge[START::3] == _abi.EDGE_GPU
+    free = follows & (dependencies.blocked == 0) & ~waiting.start_up
+    from_start = dependencies.before[START::3] % 3 == START
+    first_steps = kernels.call_number < 19  # three steps of five buckets, after four calls
+    assert from_start[free & ~first_steps].all()
+    assert from_start[free & first_steps].all()
