@@ -2,52 +2,91 @@
 
 Steps differ: sequences become longer, all ranks evaluate or wait for data now and then. A rank
 that is late in such a step took longer than the others in it, and not by all that the step took
-longer than others.
+longer than others. In a short step it is late as well, though it takes no longer than usual.
 
     calls of one position     1st   2nd   3rd
-    ranks 0 to 2              1.0   1.0   3.0
-    rank 3                    2.0   2.0   4.0
-    usual of the position     1.0   1.0   1.0
-    usual here                1.0   1.0   3.0    rank 3 is 1.0 late each time
+    ranks 0 to 2              1.0   2.0   4.0
+    rank 3                    2.0   3.0   5.0
+    usual of the position     2.0   2.0   2.0
+    usual here                1.0   2.0   4.0    rank 3 is 1.0 late each time
 """
+
+from itertools import pairwise
 
 import numpy as np
 
+from ncclscope.analysis.distinct import distinct_numbers
 from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.positions import makes_equal_calls
 from ncclscope.arrays.types import Bools, Floats, Ints
 
 _LEAST_RANKS = 3
 MOST_RANKS = 0.75  # of all ranks must show how long it took: slow ranks may be the half that does
-_LEAST_LONGER, _LEAST_LONGER_NS = 0.1, 20_000  # than usual: less is noise
+_LEAST_DIFFERENT, _LEAST_DIFFERENT_NS = 0.1, 20_000  # from what is usual: less is noise
 _LONGEST = np.iinfo(np.int64).max
 
 
 def with_shared_lengths(
     kernels: Kernels, usual: Floats, group: Ints, length: Ints, shown: Bools, any_group: bool
 ) -> Floats:
-    """Usual lengths, raised to what most ranks took at the same call. `group`: edges of one group
-    can be compared; `shown`: lengths that are the rank's own; `any_group`: edges of other groups
-    than that of most ranks are raised, too.
+    """Usual lengths, median and high, as most ranks took at the same call. `group`: edges of one
+    group can be compared; `shown`: lengths that are the rank's own; `any_group`: edges of other
+    groups than that of most ranks are raised, too.
     """
-    if len(kernels.ranks) < _LEAST_RANKS or not makes_equal_calls(kernels):
-        return usual
-    shape = len(kernels.ranks), -1
-    longer = length - usual[0] > np.maximum(_LEAST_LONGER * usual[0], _LEAST_LONGER_NS)
-    calls = np.flatnonzero((longer & shown).reshape(shape).sum(axis=0) >= _LEAST_RANKS)
-    if not len(calls):
-        return usual
-    groups, own = group.reshape(shape)[:, calls], length.reshape(shape)[:, calls]
-    counts = shown.reshape(shape)[:, calls]
-    result = usual.reshape(2, *kernels.kind.reshape(shape).shape).copy()
+    differs_ns = np.maximum(_LEAST_DIFFERENT * usual[0], _LEAST_DIFFERENT_NS)
+    differs = shown & (np.abs(length - usual[0]) > differs_ns)
+    result, tables = usual, _equal_calls(kernels)
+    ranks_of = _ranks_by_group(kernels, group) if tables else np.empty(0, np.int64)
+    for rows in tables:
+        rows = rows[:, differs[rows].sum(axis=0) >= _LEAST_RANKS]
+        if not rows.size:
+            continue
+        result = usual.copy() if result is usual else result
+        shared_ns, alike = _shared(group[rows], length[rows], shown[rows], ranks_of)
+        raised = np.where(alike | any_group, shared_ns, 0)
+        # NaN stays: with nothing to compare with, nothing is usual.
+        result[:, rows] = np.maximum(usual[:, rows], raised)
+        # A long edge of a short step is still long, so the high quantile stays.
+        quick = alike & (shared_ns > 0) & (shared_ns < usual[0, rows] - differs_ns[rows])
+        result[0, rows[quick]] = np.broadcast_to(shared_ns, rows.shape)[quick]
+    return result
+
+
+def _equal_calls(kernels: Kernels) -> list[Ints]:
+    """Kernels of ranks that make the same calls, as tables of ranks and calls: one of all ranks, or
+    one for each stage of a pipeline. A few ranks show nothing.
+    """
+    first = kernels.first_of_rank
+    if len(first) >= _LEAST_RANKS and makes_equal_calls(kernels):
+        return [np.arange(len(kernels)).reshape(len(first), -1)]
+    alike: dict[bytes, list[int]] = {}
+    for begin, end in pairwise([*first.tolist(), len(kernels)]):
+        alike.setdefault(kernels.kind[begin:end].tobytes(), []).append(begin)
+    return [
+        np.array(begins)[:, None] + np.arange(len(kinds) // kernels.kind.itemsize)
+        for kinds, begins in alike.items()
+        if len(begins) >= _LEAST_RANKS
+    ]
+
+
+def _ranks_by_group(kernels: Kernels, group: Ints) -> Ints:
+    """By group how many ranks have such edges."""
+    ranks = len(kernels.ranks)
+    return np.bincount(distinct_numbers(group * ranks + kernels.rank) // ranks)
+
+
+def _shared(group: Ints, length: Ints, shown: Bools, ranks_of: Ints) -> tuple[Ints, Bools]:
+    """By call how long most ranks took, 0 where too few show it; by rank and call whether its
+    length counts. Rows are ranks, columns calls. `ranks_of`: by group the ranks that have it, in
+    other tables as well: those of a slow host that joined later are alike, and no measure.
+    """
     # The group of most ranks: of others too few show how long it took.
-    most = np.sort(groups, axis=0)[(len(groups) - 1) // 2]
-    alike = counts & (groups == most)
+    most = np.sort(group, axis=0)[(len(group) - 1) // 2]
+    alike = shown & (group == most)
     members = alike.sum(axis=0)
-    ordered = np.sort(np.where(alike, own, _LONGEST), axis=0)
-    middle = ordered[np.maximum(members - 1, 0) // 2, np.arange(len(calls))]
-    enough = (members >= _LEAST_RANKS) & (members >= MOST_RANKS * len(groups))
-    least = np.where(enough, middle, 0)
-    raised = np.maximum(result[:, :, calls], np.where(alike | any_group, least, 0))
-    result[:, :, calls] = np.where(np.isnan(result[:, :, calls]), np.nan, raised)
-    return np.asarray(result.reshape(usual.shape))
+    ordered = np.sort(np.where(alike, length, _LONGEST), axis=0)
+    middle = ordered[np.maximum(members - 1, 0) // 2, np.arange(len(members))]
+    enough = members >= np.maximum(
+        MOST_RANKS * np.maximum(ranks_of[most], len(group)), _LEAST_RANKS
+    )
+    return np.where(enough, middle, 0), alike
