@@ -9,12 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.analysis.waiting.arrivals import END
+from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.arrays.types import Bools, Floats, Ints
+from ncclscope.model.schema import NONE
 
 # Between counting events (0) and summing them (1): one pause does not hide a habit, nor does noise
 # hide a pause.
 _WEIGHT = 0.75
-_NOTABLE = 0.25  # of what is typical
+NOTABLE = 0.25  # of what is typical
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ def group_excess(first: Ints, excess_ns: Floats, weight: Floats, time_ns: Ints) 
         out.times[own] = counted.sum(axis=1)
         out.first_ns[own] = np.where(counted, time, np.iinfo(np.int64).max).min(axis=1)
         out.last_ns[own] = np.where(counted, time, np.iinfo(np.int64).min).max(axis=1)
-        out.notable[edges] = excess >= typical[:, None] * _NOTABLE
+        out.notable[edges] = excess >= typical[:, None] * NOTABLE
     return out
 
 
@@ -83,6 +86,26 @@ def sums_once(first: Ints, excess_ns: Floats, length_ns: Ints, end_ns: Ints) -> 
     for groups, edges in _of_one_size(first):
         sums[groups] = own[edges].sum(axis=1)
     return sums
+
+
+def once_each(kernels: Kernels, events: Ints, weight: Ints, excess: Floats) -> Ints:
+    """Places of one edge of each transfer, that with the most weight. Of several partners the one
+    whose own transfer took longest is at the other end of what was slow.
+    """
+    kernel = events // 3
+    first = kernels.partner_first[kernel]
+    count = kernels.partner_first[kernel + 1] - first
+    own = np.repeat(np.arange(len(kernel)), count)
+    place = np.arange(len(own)) - np.repeat(np.cumsum(count) - count, count)
+    other = kernels.partner[np.repeat(first, count) + place].astype(np.int64)
+    order = np.lexsort((excess[3 * other + END], own))
+    partner = np.full(len(kernel), np.iinfo(np.int64).max)
+    partner[own[order]] = other[order]  # the last one assigned stays
+    together = np.where(
+        kernels.meeting[kernel] != NONE, -1 - kernels.meeting[kernel], np.minimum(kernel, partner)
+    )
+    order = np.lexsort((-weight, together))
+    return order[np.flatnonzero(np.diff(together[order], prepend=np.iinfo(np.int64).min))]
 
 
 def _of_one_size(first: Ints) -> Iterator[tuple[Ints, Ints]]:

@@ -19,13 +19,23 @@ from ncclscope.analysis.waiting.critical_path import CriticalPath, critical_path
 from ncclscope.analysis.waiting.delays import Charges, charge_waits, waits_because_of
 from ncclscope.analysis.waiting.dependencies import Dependencies, dependencies_of
 from ncclscope.analysis.waiting.kernels import Kernels, kernels_of
-from ncclscope.analysis.waiting.origin_groups import group_excess, sums_once
+from ncclscope.analysis.waiting.origin_groups import (
+    GroupExcess,
+    group_excess,
+    once_each,
+    sums_once,
+)
 from ncclscope.analysis.waiting.positions import positions_of, start_up_of, with_burst_places
+from ncclscope.analysis.waiting.shorter_edges import (
+    Deviations,
+    made_up_by_group,
+    places_in_step,
+    shorter_on_path,
+)
 from ncclscope.analysis.waiting.two_speeds import slower_ranks
 from ncclscope.analysis.waiting.usual_lengths import UsualLengths, usual_lengths_of
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
-from ncclscope.model.schema import NONE
 
 # Kinds of origins by the edge that was longer than usual.
 KINDS = {
@@ -49,7 +59,7 @@ class Origin:
     waiting_ns: int  # of all ranks together, because of it
     times: int  # edges that are about as much longer than usual as is typical
     typical_ns: int  # by how much
-    excess_ns: int  # of all edges together that are notably longer than usual
+    excess_ns: int  # of all edges that are notably longer than usual, less what is as far below it
     on_path_ns: int  # beyond the usual, on the critical path
     first_ns: int  # when the first and the last of these edges ended
     last_ns: int
@@ -290,12 +300,13 @@ def _origins(waiting: Waiting, charged: Ints, weight: Ints) -> tuple[Origin, ...
     parts = [events[begin:end] for begin, end in pairwise(first.tolist())]
     for place in np.flatnonzero(is_transfer).tolist():  # an edge on each of its ranks
         own = parts[place]
-        parts[place] = own[_once_each(kernels, own, weight[own], waiting.excess_ns)]
+        parts[place] = own[once_each(kernels, own, weight[own], waiting.excess_ns)]
     events = np.concatenate(parts)
     first = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
     excess = waiting.excess_ns[events]
     found = group_excess(first, excess, weight[events].astype(np.float64), waiting.time_ns[events])
     excess_ns = _excess_sums(waiting, events, first, found.notable, is_transfer)
+    excess_ns = np.maximum(excess_ns - _made_up(waiting, events, first, found, np.unique(key)), 0.0)
     numbers = (
         waiting_ns, found.times, found.typical_ns, excess_ns, on_path_ns, found.first_ns,
         found.last_ns,
@@ -332,31 +343,28 @@ def _excess_sums(
     return sums
 
 
+def _made_up(waiting: Waiting, events: Ints, first: Ints, found: GroupExcess, keys: Ints) -> Floats:
+    """By group what edges that are shorter than usual make up for; 0 for transfers. `keys`: of
+    groups, in order.
+    """
+    dependencies, notable = waiting.dependencies, found.notable
+    group = np.repeat(np.arange(len(keys)), np.diff(first))[notable]
+    events = events[notable]
+    longer = Deviations(group, places_in_step(dependencies, events), waiting.excess_ns[events])
+    events, shorter_ns = shorter_on_path(
+        waiting.path, dependencies, waiting.usual.median_ns, waiting.start_up
+    )
+    key = waiting.kernels.rank[events // 3].astype(np.int64) * 8 + waiting.shown_edge[events]
+    group = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+    shorter = Deviations(group, places_in_step(dependencies, events), shorter_ns)
+    return made_up_by_group(found.typical_ns, longer, shorter.of(keys[group] == key))
+
+
 def excess_once_ns(waiting: Waiting, events: Ints) -> int:
     """The excess of edges of one rank; what runs beside each other counts once."""
     lengths, end = waiting.dependencies.length_ns[events], waiting.time_ns[events]
     whole = np.array([0, len(events)])
     return int(sums_once(whole, waiting.excess_ns[events], lengths, end)[0])
-
-
-def _once_each(kernels: Kernels, events: Ints, weight: Ints, excess: Floats) -> Ints:
-    """Places of one edge of each transfer, that with the most weight. Of several partners the one
-    whose own transfer took longest is at the other end of what was slow.
-    """
-    kernel = events // 3
-    first = kernels.partner_first[kernel]
-    count = kernels.partner_first[kernel + 1] - first
-    own = np.repeat(np.arange(len(kernel)), count)
-    place = np.arange(len(own)) - np.repeat(np.cumsum(count) - count, count)
-    other = kernels.partner[np.repeat(first, count) + place].astype(np.int64)
-    order = np.lexsort((excess[3 * other + END], own))
-    partner = np.full(len(kernel), np.iinfo(np.int64).max)
-    partner[own[order]] = other[order]  # the last one assigned stays
-    together = np.where(
-        kernels.meeting[kernel] != NONE, -1 - kernels.meeting[kernel], np.minimum(kernel, partner)
-    )
-    order = np.lexsort((-weight, together))
-    return order[np.flatnonzero(np.diff(together[order], prepend=np.iinfo(np.int64).min))]
 
 
 def typical_excess(excess: Floats, weight: Floats) -> tuple[float, Bools]:
