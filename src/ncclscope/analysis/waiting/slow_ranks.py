@@ -26,6 +26,8 @@ _MOST_RANKS = 0.6  # of those that have a position
 _ALIKE = 1.2  # how far these may differ from each other
 STEADY = 6  # edges of a rank, or of another member, at one position: fewer show no habit
 _LONGEST_CHAIN = 8  # kernels
+_NEXT = 6  # starts of a rank that show how slow it is at the time
+_NEARLY_ALL = 0.9  # of the starts that show how long something takes are of slow ranks
 
 
 def without_slowness(
@@ -41,6 +43,7 @@ def without_slowness(
     if not len(free):
         return usual
     factor = _slowness(group, rank, length, usual[0], (sample, free))
+    factor = np.maximum(factor, _slowness_in_turn(group, rank, length, usual[0], (sample, free)))
     slow = free[factor[group[free]] > 1]
     if not len(slow):
         return usual
@@ -72,16 +75,13 @@ def _slowness(
     """By group of starts how much too long what is usual is, where slow ranks alone show it; else
     1. `rows`: all starts that count, and those that were not held back.
     """
-    sample, free = rows
+    free = rows[1]
     groups, ranks = int(group.max()) + 1, int(rank.max()) + 1
     table = member_quantiles(group[free], groups, rank[free], length[free], (0.5,))
     usual_of = np.full(groups, np.nan)
     usual_of[group[free]] = usual[free]
     ratio = table.quantiles[0] / np.maximum(usual_of[table.group], 1.0)
-    members = distinct_numbers(group[sample] * ranks + rank[sample]) // ranks
-    everybody = np.bincount(members, minlength=groups)
-    shown = np.bincount(table.group, minlength=groups)
-    by_most = ((shown > 1) & (shown > _MOST_RANKS * everybody))[table.group]
+    by_most = _is_shown_by_most(group, rank, rows, 1)[table.group]
     slow = _slow_members(table.member, ratio, by_most & (table.count >= STEADY), ranks)
     of_slow = ~np.isnan(slow[table.member])
     quick = np.bincount(table.group, ~of_slow, minlength=groups)
@@ -94,6 +94,58 @@ def _slowness(
     middle = alone[first + (count - 1) // 2]
     of_group[table.group[middle]] = slow[table.member[middle]]
     return of_group
+
+
+def _slowness_in_turn(
+    group: Ints, rank: Ints, length: Ints, usual: Floats, rows: tuple[Ints, Ints]
+) -> Floats:
+    """As `_slowness`, of ranks that are slow for a while: one after the other, each of them alone
+    shows how long work takes in its turn. How slow a rank is then show its starts next to these, at
+    positions that most ranks show.
+
+        rank 1, at a position of all    1.3  1.3  1.3  1.0  1.0  1.0
+        where others are held back      3.9  3.9  3.9  hidden …        usual: 3.9 / 1.3
+        rank 2, at a position of all    1.0  1.0  1.0  1.3  1.3  1.3
+        where others are held back      hidden …       3.9  3.9  3.9
+    """
+    free = rows[1]
+    by_most = _is_shown_by_most(group, rank, rows, STEADY)[group[free]]
+    known, hidden = free[by_most], free[~by_most]
+    groups = int(group.max()) + 1
+    of_group = np.ones(groups)
+    if len(known) < _NEXT or not len(hidden):
+        return of_group
+    ratio = length[known] / np.maximum(usual[known], 1.0)
+    # Rows are in the order of ranks and calls, so that starts next to one are next to its row.
+    first = np.searchsorted(known, hidden) - _NEXT // 2
+    places = np.clip(first, 0, len(known) - _NEXT)[:, None] + np.arange(_NEXT)
+    own = rank[known[places]] == rank[hidden][:, None]
+    ordered = np.sort(np.where(own, ratio[places], np.inf), axis=1)
+    near = ordered[np.arange(len(hidden)), np.maximum(own.sum(axis=1) - 1, 0) // 2]
+    slow = (own.sum(axis=1) >= _NEXT // 2) & (near > _SLOW_RANK)
+    count = np.bincount(group[hidden], minlength=groups)
+    of_slow = np.bincount(group[hidden[slow]], minlength=groups)
+    enough = (of_slow >= STEADY) & (of_slow >= _NEARLY_ALL * count)
+    # Where usual lengths are those of other ranks, slow ones are as much longer as they are slow.
+    slow_rows = hidden[slow]
+    too_long = near[slow] * usual[slow_rows] / np.maximum(length[slow_rows], 1)
+    middle = quantile_by_group(group[slow_rows], groups, (1000 * too_long).astype(np.int64), 0.5)
+    enough &= middle > 1000 * _SLOW_RANK
+    of_group[enough] = middle[enough] / 1000
+    return of_group
+
+
+def _is_shown_by_most(group: Ints, rank: Ints, rows: tuple[Ints, Ints], least: int) -> Bools:
+    """By group whether most of the ranks that have it show how long it takes, each by at least so
+    many starts. `rows`: as of `_slowness`.
+    """
+    groups, ranks = int(group.max()) + 1, int(rank.max()) + 1
+    sample, free = (group[own] * ranks + rank[own] for own in rows)
+    everybody = np.bincount(distinct_numbers(sample) // ranks, minlength=groups)
+    cells, count = np.unique(free, return_counts=True)
+    often = cells[count >= least]
+    shown = np.bincount(often // ranks, minlength=groups)
+    return np.asarray((shown > 1) & (shown > _MOST_RANKS * everybody))
 
 
 def _slow_members(member: Ints, ratio: Floats, shown: Bools, members: int) -> Floats:
