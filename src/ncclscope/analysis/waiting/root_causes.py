@@ -47,6 +47,7 @@ _SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the media
 _FAR_LONGER = 2.0  # times the usual transfer
 _LEADS_PATH = 6.0  # times what any other rank has beyond the usual on the critical path
 _LEAST_ON_PATH = 0.04  # of the run
+_MOST_OF_HOST = 0.75  # of its ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,21 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
             or slower[place]
         ):
             late.append(rank)
-    return late
+    return late + _others_of_hosts(left, late, candidates)
+
+
+def _others_of_hosts(waiting: Waiting, late: list[int], candidates: Bools) -> list[int]:
+    """Ranks that stand out, and are not late by themselves, on hosts all of whose ranks stand out
+    and most are late: they share the reason, and chance makes one of them late less often.
+    """
+    ranks, node_of = waiting.kernels.ranks, waiting.run.node_of
+    is_late = np.isin(ranks, late)
+    others: list[int] = []
+    for node in np.unique(node_of[ranks[is_late]]).tolist():
+        own = node_of[ranks] == node
+        if candidates[own].all() and is_late[own].mean() >= _MOST_OF_HOST:
+            others += ranks[own & ~is_late].tolist()
+    return others
 
 
 def _leads_path(waiting: Waiting, taken: Bools) -> Bools:
