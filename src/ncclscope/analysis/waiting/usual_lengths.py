@@ -122,7 +122,8 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats]:
     steady = _steady(table, ranks)[0]
     if kernels.pair.any():
         scale, excess = _stages(table, _edge_of_group(groups[0], edge), ranks)
-        usual *= scale[rank, edge]
+        at_usual_speed = _at_usual_speed(table, scale, groups[0], rank, edge)
+        usual = np.where(np.isnan(at_usual_speed), usual, at_usual_speed)
         steady += excess
     # A start is long after its launch on a late rank, and after an end on others: both are own
     # times since the last that it waited for. Calls of a late host follow something else.
@@ -308,6 +309,28 @@ def _stages(table: MemberQuantiles, edge: Ints, ranks: int) -> tuple[Floats, Flo
         scale[slow, kind] = usual / own[slow]
         excess += np.where(slow, own - usual, 0.0)
     return scale, excess
+
+
+def _at_usual_speed(
+    table: MemberQuantiles, scale: Floats, group: Ints, rank: Ints, edge: npt.NDArray[np.int8]
+) -> Floats:
+    """By edge of a slow stage what its own median and high quantile would be at the usual speed;
+    NaN for others. Where other ranks make the same calls, usual lengths are right already, and must
+    not be scaled again.
+    """
+    lengths = np.full((2, len(group)), np.nan)
+    slow = np.flatnonzero(scale[rank, edge] < 1)
+    if not len(slow):
+        return lengths
+    ranks = len(scale)
+    known, wanted = table.group * ranks + table.member, group[slow] * ranks + rank[slow]
+    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    # A single pause is no speed.
+    often = (known[place] == wanted) & (table.count[place] >= STEADY)
+    slow, place = slow[often], place[often]
+    for number, values in enumerate(table.quantiles):
+        lengths[number, slow] = values[place] * scale[rank[slow], edge[slow]]
+    return lengths
 
 
 def _steady(table: MemberQuantiles, members: int) -> tuple[Floats, Floats]:

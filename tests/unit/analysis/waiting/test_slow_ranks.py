@@ -33,3 +33,13 @@ def test_ranks_that_are_slow_in_turn_are_no_measure_of_work_that_others_hide(
     for planted in truth.origins:
         lost_ns = truth.run_ns - planted.run_without_ns
         assert 0.9 * lost_ns < excess_ns[planted.ranks[0]] < 1.1 * planted.delay_ns
+
+
+def test_a_slow_stage_is_brought_to_the_usual_speed_once(tmp_path: Path) -> None:
+    """By peers at some positions, and as a stage of a pipeline: both together are 1.8 times."""
+    truth = all_kinds()["pipeline 8 on 2 hosts, slow stage"].write(tmp_path / "c", 1)
+    waiting = waiting_of(Run(ncclscope.open(str(tmp_path / "c")).model))
+    assert waiting is not None
+    (planted,) = truth.origins
+    excess_ns = sum(o.excess_ns for o in account_of(waiting).origins if o.rank == planted.ranks[0])
+    assert truth.run_ns - truth.healthy_run_ns < excess_ns < 1.1 * planted.delay_ns
