@@ -48,6 +48,8 @@ _FAR_LONGER = 2.0  # times the usual transfer
 _LEADS_PATH = 6.0  # times what any other rank has beyond the usual on the critical path
 _LEAST_ON_PATH = 0.04  # of the run
 _MOST_OF_HOST = 0.75  # of its ranks
+_LEAST_OF_ONE = 0.04  # of the run: what one of several ranks gains that do not stand out together
+_LEFT_BY_ONE = 0.1  # of that, at most, if it is the only cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +95,31 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
             break
         left = waiting.replayed(events)
     if not waiting.are_of_one_speed(kept.ranks):
-        kept = replace(kept, ranks=ranks_apart(waiting, kept.ranks, _excess_ns(waiting)))
+        apart = ranks_apart(waiting, kept.ranks, _excess_ns(waiting))
+        kept = replace(kept, ranks=apart or _only_cause(waiting, what_if, kept, now - best))
     if not kept.ranks and not kept.communicators:
         return None
     causes = _with_predictions(waiting, what_if, kept)
     gained = now - causes.prediction.run_then_ns
     return causes if what_if.has_gaps or gained > causes.prediction.noise_ns else None
+
+
+def _only_cause(
+    waiting: Waiting, what_if: WhatIf, change: Change, gained_ns: int
+) -> tuple[int, ...]:
+    """The one of several ranks without which the run is as short as without all of them. The others
+    have much to do by design, as with a popular expert, and nobody waits for them then. Of ranks
+    that differ by chance each gains little alone: the next one takes its place.
+    """
+    if len(change.ranks) > _MOST_ORDERED or gained_ns < _LEAST_OF_ONE * waiting.judged_ns:
+        return ()
+    for rank in change.ranks:
+        alone = replace(change, ranks=(rank,))
+        events = what_if.events_ns(alone, _pauses(waiting, alone.ranks))
+        left_ns = run_ns(events) - (run_ns(waiting.arrivals.events_ns) - gained_ns)
+        if left_ns <= _LEFT_BY_ONE * gained_ns:
+            return alone.ranks
+    return ()
 
 
 def _certain_origins(waiting: Waiting, ranks: tuple[int, ...]) -> tuple[int, ...]:
