@@ -147,3 +147,18 @@ def test_a_host_of_late_ranks_stands_out_where_all_ranks_are_late_at_times(
 def test_wires_that_are_half_as_fast_for_a_while_are_fast_again(tmp_path: Path) -> None:
     said = findings(tmp_path / "c", "ddp 8 on 2 hosts, much data, links half as fast for a while")
     assert problems(said) == [("degradation", "slower for a while", ())]
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_a_late_rank_is_named_beside_ranks_with_a_popular_expert(tmp_path: Path, seed: int) -> None:
+    """Both stand out, and together from nobody. Without the late one the run is as short as without
+    both.
+    """
+    KINDS["experts 8, popular one by chance, late rank"].write(tmp_path / "c", seed)
+    said = diagnose_capture(tmp_path / "c").findings
+    assert problems(said) == [("straggler", "compute", (3,))]
+
+
+def test_a_rank_that_is_slower_by_chance_in_short_steps_is_no_problem(tmp_path: Path) -> None:
+    KINDS["longer and longer sequences 4, healthy"].write(tmp_path / "c", 105)
+    assert problems(diagnose_capture(tmp_path / "c").findings) == []

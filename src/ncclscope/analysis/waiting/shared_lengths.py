@@ -2,13 +2,16 @@
 
 Steps differ: sequences become longer, all ranks evaluate or wait for data now and then. A rank
 that is late in such a step took longer than the others in it, and not by all that the step took
-longer than others. In a short step it is late as well, though it takes no longer than usual.
+longer than others.
 
     calls of one position     1st   2nd   3rd
-    ranks 0 to 2              1.0   2.0   4.0
-    rank 3                    2.0   3.0   5.0
-    usual of the position     2.0   2.0   2.0
-    usual here                1.0   2.0   4.0    rank 3 is 1.0 late each time
+    ranks 0 to 2              1.0   1.0   3.0
+    rank 3                    2.0   2.0   4.0
+    usual of the position     1.0   1.0   1.0
+    usual here                1.0   1.0   3.0    rank 3 is 1.0 late each time
+
+In a short step less would be usual. That is left out: of few ranks that vary, one would be late by
+half of its noise.
 """
 
 from itertools import pairwise
@@ -22,23 +25,23 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 
 _LEAST_RANKS = 3
 MOST_RANKS = 0.75  # of all ranks must show how long it took: slow ranks may be the half that does
-_LEAST_DIFFERENT, _LEAST_DIFFERENT_NS = 0.1, 20_000  # from what is usual: less is noise
+_LEAST_LONGER, _LEAST_LONGER_NS = 0.1, 20_000  # than usual: less is noise
 _LONGEST = np.iinfo(np.int64).max
 
 
 def with_shared_lengths(
     kernels: Kernels, usual: Floats, group: Ints, length: Ints, shown: Bools, any_group: bool
 ) -> Floats:
-    """Usual lengths, median and high, as most ranks took at the same call. `group`: edges of one
-    group can be compared; `shown`: lengths that are the rank's own; `any_group`: edges of other
-    groups than that of most ranks are raised, too.
+    """Usual lengths, median and high, raised to what most ranks took at the same call. `group`:
+    edges of one group can be compared; `shown`: lengths that are the rank's own; `any_group`: edges
+    of other groups than that of most ranks are raised, too.
     """
-    differs_ns = np.maximum(_LEAST_DIFFERENT * usual[0], _LEAST_DIFFERENT_NS)
-    differs = shown & (np.abs(length - usual[0]) > differs_ns)
+    longer_ns = np.maximum(_LEAST_LONGER * usual[0], _LEAST_LONGER_NS)
+    longer = shown & (length - usual[0] > longer_ns)
     result, tables = usual, _equal_calls(kernels)
     ranks_of = _ranks_by_group(kernels, group) if tables else np.empty(0, np.int64)
     for rows in tables:
-        rows = rows[:, differs[rows].sum(axis=0) >= _LEAST_RANKS]
+        rows = rows[:, longer[rows].sum(axis=0) >= _LEAST_RANKS]
         if not rows.size:
             continue
         result = usual.copy() if result is usual else result
@@ -46,9 +49,6 @@ def with_shared_lengths(
         raised = np.where(alike | any_group, shared_ns, 0)
         # NaN stays: with nothing to compare with, nothing is usual.
         result[:, rows] = np.maximum(usual[:, rows], raised)
-        # A long edge of a short step is still long, so the high quantile stays.
-        quick = alike & (shared_ns > 0) & (shared_ns < usual[0, rows] - differs_ns[rows])
-        result[0, rows[quick]] = np.broadcast_to(shared_ns, rows.shape)[quick]
     return result
 
 

@@ -71,10 +71,11 @@ def made(kinds: list[list[int]], lengths: list[list[float]], usual_ns: float) ->
     return np.asarray(np.split(shared[0] / 1e6, first[1:])[-1])
 
 
-def test_a_rank_is_late_in_short_steps_as_well() -> None:
+def test_steps_that_are_short_for_all_ranks_lower_nothing() -> None:
+    """Of few ranks that vary, one would be late by half of its noise."""
     others = [[1.0, 2.0, 4.0]] * 3
     shared = made([[0, 0, 0]] * 4, [*others, [2.0, 3.0, 5.0]], usual_ns=2.0)
-    assert shared.tolist() == [1.0, 2.0, 4.0]
+    assert shared.tolist() == [2.0, 2.0, 4.0]
 
 
 def test_ranks_are_compared_with_those_that_make_the_same_calls() -> None:
