@@ -43,7 +43,7 @@ def overlaps_wait(
     gap, wait = length[1::3][follows], arrivals.wait_ns[before[1::3][follows] // 3]
     rank = kernels.rank[follows].astype(np.int64)
     share = _shrinks(cell, rank, gap, wait)
-    share = np.where(np.isnan(share), -_slopes(cell, rank, gap, wait), share)
+    share = np.where(np.isnan(share), -gap_slopes(cell, rank, gap, wait), share)
     for by_kind in (_of_others(kind, share), _shrinks(kind, None, gap, wait)):
         share = np.where(np.isnan(share), by_kind, share)
     overlapped[follows] = share > 0.5
@@ -86,7 +86,7 @@ def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
     return np.where(seen >= _LEAST_TELLING, shrank / np.maximum(seen, 1), np.nan)[cell]
 
 
-def _slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints) -> Floats:
+def gap_slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints) -> Floats:
     """By start how gaps of its cell change with waits, on the same rank: -1 beside, 0 behind. NaN
     where noise hides it, or where ranks were there too seldom: one start of a rank shows no change.
     """

@@ -23,7 +23,7 @@ from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.positions import makes_equal_calls
 from ncclscope.arrays.types import Bools, Floats, Ints
 
-_LEAST_RANKS = 3
+LEAST_RANKS = 3  # that show how long a call took them
 MOST_RANKS = 0.75  # of all ranks must show how long it took: slow ranks may be the half that does
 _LEAST_LONGER, _LEAST_LONGER_NS = 0.1, 20_000  # than usual: less is noise
 _LONGEST = np.iinfo(np.int64).max
@@ -41,7 +41,7 @@ def with_shared_lengths(
     result, tables = usual, _equal_calls(kernels)
     ranks_of = _ranks_by_group(kernels, group) if tables else np.empty(0, np.int64)
     for rows in tables:
-        rows = rows[:, longer[rows].sum(axis=0) >= _LEAST_RANKS]
+        rows = rows[:, longer[rows].sum(axis=0) >= LEAST_RANKS]
         if not rows.size:
             continue
         result = usual.copy() if result is usual else result
@@ -57,7 +57,7 @@ def _equal_calls(kernels: Kernels) -> list[Ints]:
     one for each stage of a pipeline. A few ranks show nothing.
     """
     first = kernels.first_of_rank
-    if len(first) >= _LEAST_RANKS and makes_equal_calls(kernels):
+    if len(first) >= LEAST_RANKS and makes_equal_calls(kernels):
         return [np.arange(len(kernels)).reshape(len(first), -1)]
     alike: dict[bytes, list[int]] = {}
     for begin, end in pairwise([*first.tolist(), len(kernels)]):
@@ -65,7 +65,7 @@ def _equal_calls(kernels: Kernels) -> list[Ints]:
     return [
         np.array(begins)[:, None] + np.arange(len(kinds) // kernels.kind.itemsize)
         for kinds, begins in alike.items()
-        if len(begins) >= _LEAST_RANKS
+        if len(begins) >= LEAST_RANKS
     ]
 
 
@@ -86,7 +86,5 @@ def _shared(group: Ints, length: Ints, shown: Bools, ranks_of: Ints) -> tuple[In
     members = alike.sum(axis=0)
     ordered = np.sort(np.where(alike, length, _LONGEST), axis=0)
     middle = ordered[np.maximum(members - 1, 0) // 2, np.arange(len(members))]
-    enough = members >= np.maximum(
-        MOST_RANKS * np.maximum(ranks_of[most], len(group)), _LEAST_RANKS
-    )
+    enough = members >= np.maximum(MOST_RANKS * np.maximum(ranks_of[most], len(group)), LEAST_RANKS)
     return np.where(enough, middle, 0), alike

@@ -18,9 +18,9 @@ from ncclscope.analysis.waiting.dependencies import BACKS
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.own_past import HIGH
 from ncclscope.analysis.waiting.positions import makes_equal_calls
+from ncclscope.analysis.waiting.shared_lengths import LEAST_RANKS
 from ncclscope.arrays.types import Floats
 
-_LEAST_RANKS = 3  # that show how long a call took them
 _SHORTER, _SHORTER_NS = 0.9, 20_000  # than usual: less is noise
 _LONGEST = np.iinfo(np.int64).max
 
@@ -33,9 +33,9 @@ def short_steps_ns(waiting: Waiting, ranks: tuple[int, ...]) -> Floats:
     kernels, dependencies = waiting.kernels, waiting.dependencies
     shape, others = (len(kernels.ranks), -1), ~np.isin(kernels.ranks, ranks)
     result = np.full(len(kernels), np.nan)
-    if others.sum() < _LEAST_RANKS or not makes_equal_calls(kernels):
+    if others.sum() < LEAST_RANKS or not makes_equal_calls(kernels):
         return result
-    enough = max(_LEAST_RANKS, int(others.sum()) // 2)
+    enough = max(LEAST_RANKS, int(others.sum()) // 2)
     length, usual = dependencies.length_ns[START::3], waiting.usual.median_ns[START::3]
     limit = np.minimum(_SHORTER * usual, usual - _SHORTER_NS).reshape(shape)
     shown = (dependencies.blocked == 0).reshape(shape)

@@ -8,7 +8,7 @@ import ncclscope
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.arrivals import START
 from ncclscope.analysis.waiting.origins import waiting_of
-from ncclscope.analysis.waiting.overlap import _slopes
+from ncclscope.analysis.waiting.overlap import gap_slopes
 from ncclscope.arrays import _abi
 from tests.support.laboratory.kinds import all_kinds
 
@@ -20,10 +20,10 @@ def test_one_start_of_each_rank_shows_no_slope() -> None:
     ranks = np.arange(16)
     gap = 16 * MS - ranks * MS // 2
     cell = np.zeros(16, np.int64)
-    assert np.isnan(_slopes(cell, ranks, gap, ranks * MS // 2)).all()
+    assert np.isnan(gap_slopes(cell, ranks, gap, ranks * MS // 2)).all()
     twice = np.concatenate([gap, np.full(16, 16 * MS)])
     waits = np.concatenate([ranks * MS // 2, np.zeros(16, np.int64)])
-    slopes = _slopes(np.zeros(32, np.int64), np.tile(ranks, 2), twice, waits)
+    slopes = gap_slopes(np.zeros(32, np.int64), np.tile(ranks, 2), twice, waits)
     np.testing.assert_allclose(slopes, -1, atol=0.01)
 
 
