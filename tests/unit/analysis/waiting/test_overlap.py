@@ -9,7 +9,6 @@ from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.arrivals import START
 from ncclscope.analysis.waiting.origins import waiting_of
 from ncclscope.analysis.waiting.overlap import gap_slopes
-from ncclscope.arrays import _abi
 from tests.support.laboratory.kinds import all_kinds
 
 MS = 1_000_000
@@ -32,7 +31,8 @@ def test_later_steps_tell_that_the_first_ones_overlap_as_well(tmp_path: Path) ->
     waiting = waiting_of(Run(ncclscope.open(str(tmp_path / "c")).model))
     assert waiting is not None
     dependencies, kernels = waiting.dependencies, waiting.kernels
-    follows = dependencies.edge[START::3] == _abi.EDGE_GPU
+    # A start after a kernel of the same rank, not after its own launch.
+    follows = dependencies.before[START::3] // 3 != np.arange(len(kernels))
     free = follows & (dependencies.blocked == 0) & ~waiting.start_up
     from_start = dependencies.before[START::3] % 3 == START
     first_steps = kernels.call_number < 19  # three steps of five buckets, after four calls
