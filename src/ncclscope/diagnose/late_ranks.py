@@ -1,7 +1,10 @@
 """What rules say about ranks that others wait for: how grave it is, what it costs, what to do."""
 
+from ncclscope.analysis.waiting.origins import WaitingAccount
+from ncclscope.analysis.waiting.rank_delays import Delays, delays_of
+from ncclscope.analysis.waiting.root_causes import FEW_OTHERS, TIMES_OTHERS
 from ncclscope.analysis.waiting.sampled_delays import SampledDelays
-from ncclscope.analysis.waiting.what_if import Prediction
+from ncclscope.analysis.waiting.what_if import Change, Prediction
 from ncclscope.diagnose.finding import CRITICAL, GRAVE_SHARE, INFO, PROBLEM_SHARE, WARNING
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, duration_range, percent
@@ -33,6 +36,36 @@ def late_by_sample(context: RuleContext) -> list[SampledDelays]:
     operations alone, so what these ranks cost is an estimate.
     """
     return [delays for delays in context.sampled_delays if delays.share >= PROBLEM_SHARE]
+
+
+def waiting_by_rank(account: WaitingAccount) -> dict[int, int]:
+    """Waiting in ns by the rank that it began on."""
+    sums: dict[int, int] = {}
+    for origin in account.origins:
+        if origin.rank is not None:
+            sums[origin.rank] = sums.get(origin.rank, 0) + origin.waiting_ns
+    return sums
+
+
+def only_origin(context: RuleContext) -> tuple[Delays, Prediction] | None:
+    """The rank that nearly all waiting began on, and the run without it, where that is surely
+    shorter. It may be late too seldom for a habit, or be tied to others too loosely to stand out.
+    """
+    waiting, what_if, account = context.waiting, context.what_if, context.account
+    if waiting is None or what_if is None or what_if.why_not or account is None:
+        return None
+    began = sorted(waiting_by_rank(account).items(), key=lambda entry: -entry[1])
+    others_ns = max([ns for _, ns in began[1:]], default=0)
+    if len(waiting.kernels.ranks) <= FEW_OTHERS or not began:
+        return None  # of few, one has most by chance
+    rank, own_ns = began[0]
+    if own_ns < TIMES_OTHERS * others_ns:
+        return None
+    prediction = what_if.predict(Change(ranks=(rank,)))
+    surely_gained = 1 - prediction.range_ns[1] / max(prediction.run_now_ns, 1)
+    if not prediction.is_sure or surely_gained < PROBLEM_SHARE:
+        return None
+    return delays_of(waiting, rank), prediction
 
 
 def severity(context: RuleContext, share: float, last_share: float = 0.0) -> str:

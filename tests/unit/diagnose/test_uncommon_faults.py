@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ncclscope.diagnose import rule_context
 from ncclscope.diagnose.finding import Finding
 from tests.support.diagnosis import diagnose_capture
 from tests.support.laboratory.kinds import all_kinds
@@ -162,3 +163,13 @@ def test_a_late_rank_is_named_beside_ranks_with_a_popular_expert(tmp_path: Path,
 def test_a_rank_that_is_slower_by_chance_in_short_steps_is_no_problem(tmp_path: Path) -> None:
     KINDS["longer and longer sequences 4, healthy"].write(tmp_path / "c", 105)
     assert problems(diagnose_capture(tmp_path / "c").findings) == []
+
+
+@pytest.mark.parametrize(("fault", "named"), [("late rank", [2]), ("healthy", [])])
+def test_a_rank_that_all_waiting_began_on_is_named_where_none_stands_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, named: list[int]
+) -> None:
+    """Ranks that are late seldom, or are tied loosely, do not stand out."""
+    monkeypatch.setattr(rule_context, "root_causes", lambda *_: None)
+    said = findings(tmp_path / "c", f"local steps 8, {fault}")
+    assert [rank for _, _, ranks in problems(said) for rank in ranks] == named

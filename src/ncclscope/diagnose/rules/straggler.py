@@ -18,7 +18,9 @@ from ncclscope.diagnose.late_ranks import (
     KINDS,
     cost_in_words,
     late_by_sample,
+    only_origin,
     severity,
+    waiting_by_rank,
 )
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent, plural, ranks_in_words
@@ -43,8 +45,9 @@ def find(context: RuleContext) -> list[Finding]:
     late = _stragglers(context, causes) if causes is not None and causes.ranks else []
     sampled = {delays.rank for delays in late_by_sample(context)}  # sampled_straggler.py has them
     late = [finding for finding in late if not sampled.issuperset(finding.ranks)]
-    explained = late or sampled or context.pauses
-    return late if explained else _nobody_in_particular(context, account)
+    if late or sampled or context.pauses:
+        return late
+    return _only_origin(context) or _nobody_in_particular(context, account)
 
 
 def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
@@ -340,16 +343,17 @@ def _many_finding(
     )
 
 
+def _only_origin(context: RuleContext) -> list[Finding]:
+    only = only_origin(context)
+    if only is None:
+        return []
+    delays, prediction = only
+    share = prediction.gained_share
+    cost = cost_in_words(context, prediction, share, "it")
+    return [_rank_finding(context, delays, cost, (share, 0.0))]
+
+
 # ---- no straggler ----
-def _by_rank(account: WaitingAccount) -> dict[int, int]:
-    """Waiting by the rank that it began on."""
-    sums: dict[int, int] = {}
-    for origin in account.origins:
-        if origin.rank is not None:
-            sums[origin.rank] = sums.get(origin.rank, 0) + origin.waiting_ns
-    return sums
-
-
 def _waited_ns(account: WaitingAccount) -> float:
     """What operations of the average rank waited, without start-up. Operations on several streams
     wait at the same time: this may be longer than the run.
@@ -388,7 +392,7 @@ def _nobody_in_particular(context: RuleContext, account: WaitingAccount) -> list
 def _largest_part(context: RuleContext, account: WaitingAccount) -> str:
     """What most of the waiting comes from."""
     first: Origin | None = account.origins[0] if account.origins else None
-    by_rank = _by_rank(account)
+    by_rank = waiting_by_rank(account)
     rank = max(by_rank, key=lambda rank: by_rank[rank], default=0)
     of_first = percent(by_rank.get(rank, 0) / max(account.total_ns - account.start_up_ns, 1))
     parts = {
