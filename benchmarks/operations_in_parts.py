@@ -2,11 +2,11 @@
 
     python -m benchmarks.operations_in_parts FOLDER --operations 1e8 --workers 16 --minutes 9
 
-The job has 64 ranks, or as many as the variable RANKS says. A run goes on where the one before ended: each step that ended is a line of FOLDER/costs.jsonl, and
-is not done again. Steps are the processes, 8 or as many as there are workers at a time (written,
-decoded, their logs removed), the first report, and one from the saved model. A step that does not
-end in time is stopped. At the end the table of all steps is printed; it is published by hand in
-docs/measurements/scale.md.
+The job has 64 ranks, or as many as the variable RANKS says. A run goes on where the one before
+ended: each step that ended is a line of FOLDER/costs.jsonl, and is not done again. Steps are the
+processes, 8 or as many as there are workers at a time (written, decoded, their logs removed), the
+first report, and one from the saved model. A step that does not end in time is stopped. At the end
+the table of all steps is printed; it is published by hand in docs/measurements/scale.md.
 
 For each operation the disk needs 60 bytes for decoded files, 232 for the model and at most 80
 while it is made; a log has 513 bytes, and a step has 8 of 64 logs, or as many as workers; of many
