@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -375,7 +376,9 @@ def test_one_file_says_what_was_left_out(asked: TimelineClient, tmp_path: Path) 
 @pytest.mark.parametrize("asked", ["four", "phases", "hang"], indirect=True)
 def test_one_file_answers_as_the_server_does(asked: TimelineClient) -> None:
     npm.install(WEB, "THE SINGLE FILE IS NOT COMPARED WITH THE SERVER")
-    counts = compare_answers(asked.timeline, 1)
+    counts = Counter[str]()
+    for seed in (1, 2):  # by chance, the requests of one may ask for nothing of a kind
+        counts.update(compare_answers(asked.timeline, seed))
     assert all(counts.values()), counts
 
 
