@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 # A thread that has not begun by then is taken for one that never will. One that begins later takes
 # up what is left.
@@ -65,7 +65,7 @@ class Task(Generic[Result]):
                 self._done.release()
         if self._error is not None:
             raise self._error
-        return self._result  # type: ignore[return-value]
+        return cast(Result, self._result)
 
 
 class Threads:

@@ -1,8 +1,10 @@
 """What rules say about ranks that others wait for: how grave it is, what it costs, what to do."""
 
+import numpy as np
+
 from ncclscope.analysis.waiting.origins import WaitingAccount
 from ncclscope.analysis.waiting.rank_delays import Delays, delays_of
-from ncclscope.analysis.waiting.root_causes import FEW_OTHERS, TIMES_OTHERS
+from ncclscope.analysis.waiting.root_causes import began_on_one
 from ncclscope.analysis.waiting.sampled_delays import SampledDelays
 from ncclscope.analysis.waiting.what_if import Change, Prediction
 from ncclscope.diagnose.finding import CRITICAL, GRAVE_SHARE, INFO, PROBLEM_SHARE, WARNING
@@ -54,13 +56,12 @@ def only_origin(context: RuleContext) -> tuple[Delays, Prediction] | None:
     waiting, what_if, account = context.waiting, context.what_if, context.account
     if waiting is None or what_if is None or what_if.why_not or account is None:
         return None
-    began = sorted(waiting_by_rank(account).items(), key=lambda entry: -entry[1])
-    others_ns = max([ns for _, ns in began[1:]], default=0)
-    if len(waiting.kernels.ranks) <= FEW_OTHERS or not began:
-        return None  # of few, one has most by chance
-    rank, own_ns = began[0]
-    if own_ns < TIMES_OTHERS * others_ns:
+    by_rank = waiting_by_rank(account)
+    began_ns = np.array([by_rank.get(rank, 0) for rank in waiting.kernels.ranks.tolist()], float)
+    place = int(np.argmax(began_ns))
+    if not began_on_one(began_ns, place):
         return None
+    rank = int(waiting.kernels.ranks[place])
     prediction = what_if.predict(Change(ranks=(rank,)))
     surely_gained = 1 - prediction.range_ns[1] / max(prediction.run_now_ns, 1)
     if not prediction.is_sure or surely_gained < PROBLEM_SHARE:

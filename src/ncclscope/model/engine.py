@@ -91,6 +91,8 @@ class _Here:
         items: Sequence[Item],
         progress: Progress | None = None,
     ) -> list[Result]:
+        # numpy releases the interpreter. One item stays in this thread, where large arrays spill to
+        # files.
         return in_threads(do, items, self.threads)
 
     def reduce(

@@ -41,8 +41,8 @@ _FEW_MEETINGS = 0.02  # of all kernels
 _ROUNDS = 4
 _MOST_ORDERED = 6  # causes of which each is taken out last
 _MUCH_WAITING = 0.05  # of the run, for each other rank
-FEW_OTHERS = 3
-TIMES_OTHERS = 20.0  # what began on any other rank
+_FEW_OTHERS = 3
+_TIMES_OTHERS = 20.0  # what began on any other rank
 _SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the median
 _FAR_LONGER = 2.0  # times the usual transfer
 _LEADS_PATH = 6.0  # times what any other rank has beyond the usual on the critical path
@@ -113,11 +113,11 @@ def _only_cause(
     """
     if len(change.ranks) > _MOST_ORDERED or gained_ns < _LEAST_OF_ONE * waiting.judged_ns:
         return ()
+    shortest_ns = run_ns(waiting.arrivals.events_ns) - gained_ns
     for rank in change.ranks:
         alone = replace(change, ranks=(rank,))
         events = what_if.events_ns(alone, _pauses(waiting, alone.ranks))
-        left_ns = run_ns(events) - (run_ns(waiting.arrivals.events_ns) - gained_ns)
-        if left_ns <= _LEFT_BY_ONE * gained_ns:
+        if run_ns(events) - shortest_ns <= _LEFT_BY_ONE * gained_ns:
             return alone.ranks
     return ()
 
@@ -263,7 +263,7 @@ def _leads_path(waiting: Waiting, taken: Bools) -> Bools:
     leads = sums >= _LEAST_ON_PATH * waiting.judged_ns
     # As many delays of equal length as these.
     leads &= sums * sums >= OFTEN * squares
-    if len(sums) <= FEW_OTHERS or not leads.any():
+    if len(sums) <= _FEW_OTHERS or not leads.any():
         return np.zeros(len(sums), bool)
     return np.asarray(leads & (sums >= _LEADS_PATH * np.sort(sums)[-2]))
 
@@ -282,15 +282,22 @@ def _excess_ns(waiting: Waiting, trimmed: bool = False) -> Floats:
     return np.bincount(kernels.rank, excess, minlength=len(kernels.ranks)).astype(np.float64)
 
 
+def began_on_one(own: Floats, place: int) -> bool:
+    """Whether next to none of the waiting began on any other rank. Of few, one has most by chance.
+    `own`: by rank the waiting that began on it.
+    """
+    others = np.delete(own, place)
+    if len(others) < _FEW_OTHERS:
+        return False
+    return bool(own[place] >= _TIMES_OTHERS * others.max(initial=0.0))
+
+
 def _is_only_origin(waiting: Waiting, own: Floats, place: int) -> bool:
     """Whether much waiting began on a rank, and next to none on any other. Where the record of
     ranks does not begin at the same time, lengths of edges compare badly, and this still shows.
     """
-    others = np.delete(own, place)
-    if len(others) < FEW_OTHERS:
-        return False  # of few, one has most by chance
-    much = _MUCH_WAITING * waiting.judged_ns * len(others)
-    return bool(own[place] >= max(TIMES_OTHERS * others.max(initial=0.0), much))
+    much = _MUCH_WAITING * waiting.judged_ns * (len(own) - 1)
+    return began_on_one(own, place) and bool(own[place] >= much)
 
 
 def _is_tied_loosely(waiting: Waiting) -> bool:
