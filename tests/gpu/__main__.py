@@ -293,7 +293,9 @@ def show_timing(arguments: argparse.Namespace) -> bool:
                 fine &= all(abs(a.median_error) <= 0.05 for a in large)
                 fine &= sum(a.total_in_interval for a in results) >= 0.95 * len(results)
             elif arguments.piece == "training":
-                more, right = timing_pairs.training(placing, arguments.results, arguments.minutes)
+                more, right = timing_pairs.training(
+                    placing, arguments.results, arguments.minutes, arguments.jobs.split(",")
+                )
                 rows, fine = rows + more, fine and right
             elif arguments.piece == "pairs":
                 more, right = timing_pairs.pairs(placing, arguments.results, arguments.minutes)
@@ -339,6 +341,8 @@ def main() -> int:
     parser.add_argument("--ways", default=ways, help=f"bench: how calls are made ({ways})")
     pieces = ("cost", "pairs", "accuracy", "graphs", "training")
     parser.add_argument("--piece", choices=pieces, default="cost", help="timing: which part")
+    jobs = ",".join(timing_pairs.JOBS)
+    parser.add_argument("--jobs", default=jobs, help=f"timing --piece training: of {jobs}")
     parser.add_argument("--minutes", type=float, default=7, help="timing: of each placing")
     parser.add_argument(
         "--results", type=Path, default=Path(".bench/timing"), help="timing: lines are added there"

@@ -33,6 +33,7 @@ TITLES = {
     "four-large": "Four ranks of four hosts, 1 GiB",
     "kill": "Ranks that end by SIGKILL",
 }
+TITLES |= {f"{name}-cost": f"{title}: cost" for name, title in TITLES.items() if name != "kill"}
 MODELS = ("densenet121", "gpt")
 
 
@@ -63,6 +64,8 @@ def bench_section(path: Path, left_out: Collection[str]) -> str:
     comparison = run.comparison
     if path.stem == "kill":
         chosen = [tables.loss_table(comparison)]
+    elif path.stem.endswith("-cost"):
+        chosen = [tables.cost_table(comparison, every_case=False)]
     elif path.stem not in ("calls", "near"):
         chosen = [tables.coverage_table(comparison), tables.times_table(comparison)]
     else:

@@ -22,6 +22,8 @@ and figures of it on any machine. Needs numpy and PyTorch; no duckdb, no network
   four       four ranks of four hosts
   four-large the same, AllReduce and AllGather of 1 GiB
   kill       ranks that end by SIGKILL; last and without MPS, which a killed client may break
+
+`--cost` measures wall and CPU time alone, in as many rounds as time allows; pieces share it evenly.
 """
 
 import argparse
@@ -33,7 +35,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ncclscope.bench.libraries import find_libraries
@@ -61,12 +63,40 @@ SIZES = (1 << 10, 32 << 20)
 OWN = ("empty", "ncclscope-profile", "ncclscope-trace", "ncclscope-full")
 OWN_IN_TRAINING = ("empty", "ncclscope-profile", "ncclscope-trace")
 TORCH = ("flight-recorder", "torch-profiler")
-# Seconds that a piece may take, and their order. What is left goes to more rounds of `calls`.
-PIECES = {
-    "calls": 190, "near": 150, "near-large": 100, "near-four": 90, "two-by-two": 110,
-    "near-four-large": 150, "two-by-two-large": 170, "ddp": 80, "fsdp": 70, "large": 170,
-    "four": 90, "four-large": 120, "kill": 40,
-}  # fmt: skip
+LARGE = (1 << 30,)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls of one piece, where they run, and what is measured of them."""
+
+    limit_s: int  # of ten minutes for everything
+    ranks: int
+    ranks_a_host: int | None  # None: each rank poses as a host, with PyTorch's library
+    sizes: tuple[int, ...]
+    kinds: tuple[str, ...] = (TIMES,)
+    rounds: int = 1
+    operations: tuple[str, ...] = OPERATIONS
+    case_s: float = 0.25  # as many calls as fit, and no more than --calls
+
+
+# In the order in which they run. What time is left in the end goes to more rounds of `calls`.
+BENCH = {
+    "calls": Calls(190, 2, None, SIZES, (COST, TIMES), 2),
+    "near": Calls(150, 2, 2, SIZES, (COST, TIMES), 3),
+    "near-large": Calls(100, 2, 2, LARGE, case_s=1.5),
+    "near-four": Calls(90, 4, 4, SIZES),
+    "near-four-large": Calls(150, 4, 4, LARGE, case_s=1.5),
+    "two-by-two": Calls(110, 4, 2, SIZES),
+    "two-by-two-large": Calls(170, 4, 2, LARGE, case_s=1.5),
+    "large": Calls(170, 2, None, LARGE, case_s=1.5),
+    "four": Calls(90, 4, None, SIZES),
+    "four-large": Calls(120, 4, None, LARGE, operations=OPERATIONS[:2], case_s=2.5),
+}
+TRAINING = {"ddp": 80, "fsdp": 70}  # seconds
+KILL_S = 40
+PIECES = (*BENCH, *TRAINING, "kill")
+COST_CASE_S = 0.4  # with --cost: rounds tell more than calls
 TIMEOUT_S = 25.0  # the longest that a rank may keep the others waiting
 Deadline = Callable[[], bool]  # whether time is over
 
@@ -256,14 +286,40 @@ def side_by_side(simulate: bool) -> Iterator[None]:
         yield
 
 
+def run_calls(
+    piece: Calls,
+    name: str,
+    arguments: argparse.Namespace,
+    selection: ProfilerSelection,
+    over: Deadline,
+) -> BenchPiece:
+    """Runs one piece of the benchmark; with --cost its cost alone, in rounds until time is over."""
+    nccl = arguments.nccl if piece.ranks_a_host else None
+    options = launch_options(piece.ranks, arguments.simulate, nccl, piece.ranks_a_host or 1)
+    case_s = COST_CASE_S if arguments.cost else piece.case_s
+    plan = plan_of(piece.operations, piece.sizes, case_s, arguments.calls)
+    plan = replace(plan, warm_up=1) if piece.sizes == LARGE else plan
+    if arguments.cost:
+        bench = BenchPiece(f"{name}-cost", arguments.out, selection, plan, options)
+        while not over():
+            bench.run((COST,), 1, over)
+        return bench
+    chosen = selection if COST in piece.kinds else without(selection, AGAIN)
+    bench = BenchPiece(name, arguments.out, chosen, plan, options)
+    bench.run(piece.kinds, piece.rounds, over)
+    return bench
+
+
 def main() -> int:
     """Runs the pieces in order, each within its time."""
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.profilers", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--source", type=Path, metavar="DIR", help="sources of NCCL's plugins")
-    parser.add_argument("--nccl", type=Path, metavar="FILE", help="library of the piece `near`")
+    parser.add_argument("--nccl", type=Path, metavar="FILE", help="library of one-host pieces")
     parser.add_argument("--minutes", type=float, default=10, help="for everything (10)")
     parser.add_argument("--pieces", default=",".join(PIECES), help=f"of {', '.join(PIECES)}")
+    parser.add_argument("--cost", action="store_true", help="cost alone, as PIECE-cost.json")
+    parser.add_argument("--without", default="", help="profilers to leave out, comma-separated")
     parser.add_argument("--simulate", action="store_true", help="desk check: no GPU, no MPS")
     parser.add_argument("--calls", type=int, default=200)
     arguments = parser.parse_args()
@@ -274,64 +330,35 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         plugins = build_plugins(arguments.source, Path(folder))
         print(f"built: {', '.join(plugins) or 'nothing'}", file=sys.stderr, flush=True)
-        selection = selection_of(plugins, OWN, training=False)
+        selection = without(
+            selection_of(plugins, OWN, training=False), *arguments.without.split(",")
+        )
+        shares = {name: BENCH[name].limit_s for name in BENCH if name in wanted}
 
-        def limit(piece: str) -> Deadline:
-            own = deadline_in(PIECES[piece] * scale)
+        def limit(seconds: float) -> Deadline:
+            own = deadline_in(seconds)
             return lambda: own() or all_over()
 
-        def bench(
-            name: str, plan: Plan, options: LaunchOptions, chosen: ProfilerSelection
-        ) -> BenchPiece:
-            return BenchPiece(name, arguments.out, chosen, plan, options)
-
         with side_by_side(arguments.simulate):
-            two, four = (launch_options(ranks, arguments.simulate) for ranks in (2, 4))
-            whole = plan_of(OPERATIONS, SIZES, 0.25, arguments.calls)
-            calls = bench("calls", whole, two, selection)
-            if "calls" in wanted:
-                calls.run((COST, TIMES), 2, limit("calls"))
-            if "near" in wanted and arguments.nccl:
-                near = launch_options(2, arguments.simulate, arguments.nccl, 2)
-                bench("near", whole, near, selection).run((COST, TIMES), 3, limit("near"))
-            huge = replace(plan_of(OPERATIONS, (1 << 30,), 1.5, arguments.calls), warm_up=1)
-            if "near-large" in wanted and arguments.nccl:
-                near = launch_options(2, arguments.simulate, arguments.nccl, 2)
-                chosen = without(selection, AGAIN)
-                bench("near-large", huge, near, chosen).run((TIMES,), 1, limit("near-large"))
-            for name, ranks_a_host in (("near-four", 4), ("two-by-two", 2)):
-                if name in wanted and arguments.nccl:
-                    near = launch_options(4, arguments.simulate, arguments.nccl, ranks_a_host)
-                    chosen = without(selection, AGAIN)
-                    bench(name, whole, near, chosen).run((TIMES,), 1, limit(name))
-                if f"{name}-large" in wanted and arguments.nccl:
-                    near = launch_options(4, arguments.simulate, arguments.nccl, ranks_a_host)
-                    bench(f"{name}-large", huge, near, without(selection, AGAIN)).run(
-                        (TIMES,), 1, limit(f"{name}-large")
-                    )
-            train_models(arguments, plugins, wanted, limit)
-            if "large" in wanted:
-                chosen = without(selection, AGAIN)
-                bench("large", huge, two, chosen).run((TIMES,), 1, limit("large"))
-            if "four" in wanted:
-                bench("four", whole, four, without(selection, AGAIN)).run(
-                    (TIMES,), 1, limit("four")
-                )
-            if "four-large" in wanted:
-                plan = plan_of(("allreduce", "allgather"), (1 << 30,), 2.5, arguments.calls)
-                chosen = without(selection, AGAIN)
-                bench("four-large", replace(plan, warm_up=1), four, chosen).run(
-                    (TIMES,), 1, limit("four-large")
-                )
-            reserved_s = PIECES["kill"] * scale if "kill" in wanted else 0
+            calls = None
+            for name, share_s in shares.items():
+                if BENCH[name].ranks_a_host and not arguments.nccl:
+                    continue
+                even_s = arguments.minutes * 60 / len(shares)
+                over = limit(even_s if arguments.cost else share_s * scale)
+                bench = run_calls(BENCH[name], name, arguments, selection, over)
+                calls = bench if name == "calls" else calls
+            train_models(arguments, plugins, wanted, lambda piece: limit(TRAINING[piece] * scale))
+            reserved_s = KILL_S * scale if "kill" in wanted else 0
             spent_s = time.monotonic() - BEGAN
             left = deadline_in(arguments.minutes * 60 - reserved_s - spent_s)
-            while "calls" in wanted and not left():
+            while calls and not left():
                 calls.run((COST,), 1, left)
         if "kill" in wanted:
             plan = plan_of(("allreduce", "allgather"), SIZES[:1], 2, min(arguments.calls, 50))
             options = launch_options(2, arguments.simulate)  # not those of MPS
-            bench("kill", plan, options, without(selection, AGAIN)).run((KILL,), 1, all_over)
+            bench = BenchPiece("kill", arguments.out, without(selection, AGAIN), plan, options)
+            bench.run((KILL,), 1, all_over)
     return 0
 
 
