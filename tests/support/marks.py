@@ -4,8 +4,8 @@
 that takes QUICK_CPU_S at most, and of each folder of tests/integration the tests that stand for it.
 Unit tests that take more are in long_tests.txt: `make quick` names those that are missing there, and
 `pytest tests/unit --write-long-tests` writes the list. Tests in real time watch a job that runs.
-Those whose answer is a time, or who is late, are measuring: `make test` runs them one after the
-other. The others wait for what a job does: they run two at a time.
+Those whose answer is a time, or who is late, or what lies in shared memory, are measuring: `make
+test` runs them one after the other. The others wait for what a job does: they run two at a time.
 """
 
 from pathlib import Path
@@ -51,6 +51,7 @@ SLOW = {
 
 
 MEASURING = {
+    "integration/capture/test_salvage.py": "nobody else's arenas may lie beside its own",
     "integration/cli/test_run.py::test_a_second_run": "a verdict on a job in real time",
     "integration/cli/test_run.py::test_commands_of_the_demo": "a verdict on a job in real time",
     "integration/diagnose/test_diagnose.py::test_simulated_jobs": "their times are the machine's",
