@@ -36,6 +36,11 @@ def kind_of_file(mode: int) -> str:
     return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "no regular file")
 
 
+def is_file_name(name: str) -> bool:
+    """Whether a text names a file in some directory, and nothing outside of it."""
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+
+
 def open_regular(path: Path, *, follow: bool = False) -> int:
     """A descriptor of a regular file. Symbolic links are followed only with `follow`: where the
     user named the file.

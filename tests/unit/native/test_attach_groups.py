@@ -1,6 +1,5 @@
 """Process groups that the attached file writes down, with stand-ins for the libraries."""
 
-import importlib.util
 import json
 import sys
 from types import ModuleType, SimpleNamespace
@@ -8,22 +7,9 @@ from typing import Any
 
 import pytest
 
-from ncclscope.native import plugin_path
+from tests.support.attached_files import load_attached
 
-
-def _load() -> Any:
-    """The file that the plugin runs, as a module."""
-    spec = importlib.util.spec_from_file_location(
-        "attached_file", plugin_path().with_name("ncclscope_attach.py")
-    )
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-attached = _load()
+attached = load_attached("ncclscope_attach")
 
 
 class _Group:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.native.test_attach_pipelines import attached
+from tests.support.attached_files import load_attached
+
+attached = load_attached("ncclscope_attach")
 
 _FILE = '''
 import functools

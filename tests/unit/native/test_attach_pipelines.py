@@ -1,6 +1,5 @@
 """What the attached file makes of pipelines, with stand-ins for PyTorch's files."""
 
-import importlib.util
 import logging
 import sys
 from types import ModuleType
@@ -8,21 +7,9 @@ from typing import Any
 
 import pytest
 
-from ncclscope.native import plugin_path
+from tests.support.attached_files import load_attached
 
-
-def _load(name: str) -> Any:
-    """A file that the plugin runs, as a module."""
-    path = plugin_path().with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(f"of_the_plugin_{name}", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-pipelines, attached = _load("ncclscope_pipelines"), _load("ncclscope_attach")
+pipelines, attached = load_attached("ncclscope_pipelines"), load_attached("ncclscope_attach")
 
 _STAGE = '''
 class Op:
