@@ -58,14 +58,16 @@ def with_agreeing_ends(run: Run, kernels: Kernels) -> Kernels:
     left = ends
     for _ in range(_PASSES):  # lines between windows leave less than windows do
         offset = np.clip(offset + _offsets(left, *offset.shape), -most, most)
-        shift = _at(offset, ends.window_ns, ends.node, ends.end_ns)
+        (shift,) = _at(offset, ends.window_ns, ends.node, ends.end_ns)
         left = replace(ends, end_ns=ends.end_ns + shift)
     error = _residual(left)
-    shift = _at(offset, ends.window_ns, node, kernels.events_ns[:, 1] - origin)
+    # Each time by itself: a kernel may run for long, and the next one starts right after its end.
+    times = (*kernels.events_ns.T, kernels.launched_ns)
+    call, start, end, launched = _at(offset, ends.window_ns, node, *(t - origin for t in times))
     return replace(
         kernels,
-        events_ns=kernels.events_ns + shift[:, None],
-        launched_ns=kernels.launched_ns + shift,
+        events_ns=kernels.events_ns + np.column_stack([call, start, end]),
+        launched_ns=kernels.launched_ns + launched,
         error_ns=np.where(doubtful, np.minimum(kernels.error_ns, error), kernels.error_ns),
     )
 
@@ -169,13 +171,14 @@ def _residual(ends: _Ends) -> int:
     return max(int(2 * np.quantile(apart, 0.9)), _LEAST_ERROR_NS)
 
 
-def _at(offset: Floats, window_ns: int, node: Ints, time_ns: Ints | Floats) -> Ints:
-    """Offsets at some times: straight lines between the middles of windows."""
+def _at(offset: Floats, window_ns: int, node: Ints, *times_ns: Ints | Floats) -> tuple[Ints, ...]:
+    """Offsets at some times of each node: straight lines between the middles of windows."""
     middles: Floats = np.arange(offset.shape[1], dtype=np.float64) + 0.5
-    shift = np.zeros(len(node), np.int64)
+    shifts = tuple(np.zeros(len(node), np.int64) for _ in times_ns)
     order = np.argsort(node, kind="stable")  # once: there may be a thousand nodes
     for own in np.split(order, np.flatnonzero(np.diff(node[order])) + 1):
         if len(own):
             row = int(node[own[0]])
-            shift[own] = _on_line(middles, offset[row], time_ns[own] / window_ns).astype(np.int64)
-    return shift
+            for shift, time in zip(shifts, times_ns, strict=True):
+                shift[own] = _on_line(middles, offset[row], time[own] / window_ns).astype(np.int64)
+    return shifts
