@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ncclscope.analysis.distinct import distinct_rows
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.exchange_partners import partner_numbers
+from ncclscope.analysis.waiting.kernel_kinds import kernel_kinds
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import COLLECTIVE, GPU_SOURCES, NONE, RECV, SEND, SOURCES
@@ -26,7 +27,6 @@ _HAS_START = np.array([*(name in GPU_SOURCES for name in SOURCES), False])  # by
 # Groups of sends and receives that are one function: who waits follows from the function.
 _OF_GROUPS = {"AlltoAll": EVERYBODY, "Gather": ROOT_LAST, "Scatter": ROOT_FIRST}
 _ODD = 0x1E3779B97F4A7C15
-_MANY_SIZES = 16  # operations of a kind on average: with fewer, sizes count by powers of two
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,8 @@ def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> 
     kernel, first = _merge_groups(columns)
     meeting, partners = _meetings(run, columns, kernel, len(first))
     stream, _ = factorize(_stream_keys(columns)[first])
-    kind = _kinds(run, columns, first)
+    shape = _classes(run)[columns.communicator] << 16 | columns.form << 8 | columns.function
+    transfer_kind, kind = kernel_kinds(shape, columns.size_bytes, _is_pair(columns.form), first)
     return Kernels(
         row=columns.row[first],
         ranks=ranks,
@@ -122,7 +123,7 @@ def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> 
         communicator=columns.communicator[first],
         communicator_class=_classes(run),
         function=columns.function[first],
-        transfer_kind=kind,
+        transfer_kind=transfer_kind,
         kind=_with_partners(run, columns, first, kind),
         pair=_is_pair(columns.form[first]),
         stream=stream,
@@ -270,20 +271,6 @@ def _classes(run: Run) -> Ints:
         shape = (word, ranks[row], nodes[row] > 1)
         classes.append(numbers.setdefault(shape, len(numbers)))
     return np.array(classes, np.int64)
-
-
-def _kinds(run: Run, columns: _Columns, first: Ints) -> Numbers:
-    """By kernel a number for its class of communicator, functions and sizes."""
-    power = np.floor(np.log2(np.maximum(columns.size_bytes, 1))).astype(np.int64)
-    shape = _classes(run)[columns.communicator] << 16 | columns.form << 8 | columns.function
-    size, _ = factorize(columns.size_bytes)
-    exact, kinds = factorize(shape << 28 | size)
-    coarse, _ = factorize(shape << 28 | 1 << 27 | power)
-    coarser = _is_pair(columns.form) | (kinds * _MANY_SIZES > len(columns))
-    part = np.where(coarser, coarse.astype(np.int64) + kinds, exact)
-    # A group is the sum of its parts in any order; products of different parts hardly agree.
-    whole = np.add.reduceat((part + 1) * _ODD, first)
-    return factorize(whole & np.iinfo(np.int64).max)[0]
 
 
 def _with_partners(run: Run, columns: _Columns, first: Ints, kind: Numbers) -> Numbers:
