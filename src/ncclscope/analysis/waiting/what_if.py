@@ -20,6 +20,7 @@ from ncclscope.analysis.waiting.prediction_errors import PredictionErrors
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.replay import Replay, run_ns
 from ncclscope.analysis.waiting.short_steps import short_steps_ns
+from ncclscope.analysis.waiting.work_beside_waits import remaining_work_ns
 from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
@@ -202,6 +203,7 @@ class WhatIf:
             starts = events[events % 3 == START]
             short = short_steps_ns(waiting, change.ranks)[starts // 3]
             length[starts] = np.fmin(length[starts], np.nan_to_num(short, nan=np.inf))
+            length[starts] = np.fmax(length[starts], remaining_work_ns(waiting, starts))
         self._start_in_time(change, length)
         transfer = np.zeros(len(length), bool)
         for row in change.free:

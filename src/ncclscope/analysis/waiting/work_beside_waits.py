@@ -1,0 +1,65 @@
+"""Work that other ranks did while they waited for a late one, and that the late one has to do yet.
+
+A rank that is late to one kernel may seem to be slow before the next: others had work that did not
+need the first kernel, and did it while they waited. To take the rank's work for longer than theirs
+would count its delay twice:
+
+    rank 7, late by 5    first kernel | work of 4, beside it | 6, behind it | second kernel
+    others               wait 5, work of 4 meanwhile         | 6            | wait 4
+
+Whether its GPU is as quick as theirs is seen where nobody waited before: then work that is longer
+by no more than others had waited is theirs as well, and remains.
+"""
+
+import numpy as np
+
+from ncclscope.analysis.waiting.arrivals import END
+from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.arrays import _abi
+from ncclscope.arrays.types import Floats, Ints
+
+_LEAST_WORK_NS = 300_000  # before a start that shows how quick a GPU is; less is launching
+_LITTLE_WAIT = 0.1  # of the work behind it: hides none of it
+_LEAST_SHOWN = 5  # starts around a moment that show how quick a GPU is
+_NEAR = 4  # of these before and after it
+
+
+def remaining_work_ns(waiting: Waiting, starts: Ints) -> Floats:
+    """By start of a kernel how long the work before it remains at the speed of other ranks, where
+    those can have done a part of theirs while they waited for this one; NaN elsewhere. `starts`:
+    events of starts, in their order.
+    """
+    kernels, dependencies = waiting.kernels, waiting.dependencies
+    usual, length = waiting.usual.median_ns[starts], dependencies.length_ns[starts]
+    before = np.maximum(dependencies.before[starts], 0)
+    follows = (dependencies.edge[starts] == _abi.EDGE_GPU) & (before % 3 == END)
+    waited = np.where(follows, _waited_for_ns(waiting)[before // 3], 0.0)
+    free = (dependencies.edge[starts] == _abi.EDGE_LAUNCH) | follows
+    free &= (usual >= _LEAST_WORK_NS) & (waited <= _LITTLE_WAIT * usual)
+    free &= (dependencies.blocked[starts // 3] == 0) & ~waiting.start_up[starts // 3]
+    remains = np.full(len(starts), np.nan)
+    rank = kernels.rank[starts // 3]
+    for place in np.unique(rank).tolist():
+        own = np.flatnonzero(rank == place)
+        shown = own[free[own]]
+        if len(shown) >= _LEAST_SHOWN:
+            slowness = _around(length[shown] / usual[shown], shown, own)
+            remains[own] = length[own] / np.maximum(slowness, 1.0)
+    beside = follows & (waited > _LITTLE_WAIT * usual)
+    return np.where(beside, np.minimum(remains, usual + waited), np.nan)
+
+
+def _waited_for_ns(waiting: Waiting) -> Floats:
+    """By kernel how long those that waited for it did so, on average."""
+    last, wait = waiting.arrivals.last, waiting.arrivals.wait_ns
+    others = np.flatnonzero(last != np.arange(len(last)))
+    count = np.bincount(last[others], minlength=len(last))
+    return np.asarray(np.bincount(last[others], wait[others], len(last)) / np.maximum(count, 1))
+
+
+def _around(values: Floats, places: Ints, wanted: Ints) -> Floats:
+    """By wanted place the median of the values at the places around it."""
+    at = np.searchsorted(places, wanted)
+    first = np.clip(at - _NEAR, 0, max(len(places) - 2 * _NEAR, 0))
+    window = np.minimum(first[:, None] + np.arange(2 * _NEAR), len(places) - 1)
+    return np.asarray(np.median(values[window], axis=1))
