@@ -109,7 +109,10 @@ def _least_launches(waiting: Waiting) -> Ints:
     launched = np.flatnonzero(dependencies.edge[START::3] == _abi.EDGE_LAUNCH)
     known = np.bincount(position[launched], minlength=positions)
     all_of = np.bincount(position, minlength=positions)
-    usual = quantile_by_group(position[launched], positions, took[launched], 0.25)
+    # A slow rank is not held back by others, and may be the only one that shows its launches.
+    usual_ns = waiting.usual.median_ns[START::3][launched]
+    at_usual_speed = np.fmin(took[launched], usual_ns).astype(np.int64)
+    usual = quantile_by_group(position[launched], positions, at_usual_speed, 0.25)
     lowest = quantile_by_group(position, positions, took, 0.02)
     few = known < np.maximum(_LEAST_LAUNCHES, _LAUNCHED_AT_ONCE * all_of)
     # Where the host is always far ahead, even the least time to the start is time in a queue.
