@@ -11,6 +11,7 @@ import numpy as np
 
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
+from ncclscope.analysis.waiting.slopes import slopes
 from ncclscope.arrays.library import length_arg, library, pointer
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import NONE
@@ -19,6 +20,7 @@ START, END = 1, 2
 _TELLING = 8  # sends whose receive came much later: fewer tell nothing
 _ENDED_BEFORE = 0.02  # of these, at most, where sends wait
 _FAR_LATER = 10  # times the usual transfer: a send that ends right after such a receive waited
+_AS_MUCH_LONGER = 0.7  # than the receive is later: noise makes less of 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ def _sends_that_wait(kernels: Kernels) -> Bools:
     """By partner whether it is the receive of a send whose kind waits for receives: of those whose
     receive came much later, hardly any ended before it. A kernel that receives as well is ready to
     send when all that it receives from have started: in a slow ring all kernels wait for that.
-    One receive that came far later is enough, where its send ended right after it began.
+    One receive that came far later is enough, where its send ended right after it began. Where all
+    receives come late, sends that wait take as much longer as these are later.
     """
     waits = np.zeros(len(kernels.partner), bool)
     rows = np.flatnonzero(~kernels.partner_sends)
@@ -85,5 +88,7 @@ def _sends_that_wait(kernels: Kernels) -> Bools:
     sure = (late > _FAR_LATER * usual[kind]) & (took >= late) & (took <= late + 2 * usual[kind])
     enough = (seen >= _TELLING) | (np.bincount(kind[sure], minlength=kinds) > 0)
     waiting = enough & (before <= _ENDED_BEFORE * seen)
+    longer = slopes(kind, kinds, kernels.rank[own].astype(np.int64), took, np.maximum(late, 0))
+    waiting |= (longer > _AS_MUCH_LONGER) & (seen < _TELLING)
     waits[rows] = waiting[kind]
     return waits

@@ -11,10 +11,10 @@ that kernel waited for other ranks. Work beside it goes on while it waits, so th
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.analysis.distinct import distinct_numbers
 from ncclscope.analysis.waiting.arrivals import Arrivals
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
+from ncclscope.analysis.waiting.slopes import slopes
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 
@@ -23,8 +23,6 @@ _LONG_WAIT = 0.7  # of the usual gap: a wait that shows whether the gap shrinks 
 _LONGER_WAIT = 1.2  # times the gap of other ranks: less may leave some of it, as work varies
 _SHRUNK = 0.6  # of the usual gap
 _LEAST_TELLING = 3
-_MOST_ERROR = 0.25  # of a slope that tells -1 from 0
-_LEAST_FREE = 8  # starts beside the first one of each rank, for a slope
 
 
 def overlaps_wait(
@@ -87,25 +85,9 @@ def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
 
 
 def gap_slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints) -> Floats:
-    """By start how gaps of its cell change with waits, on the same rank: -1 beside, 0 behind. NaN
-    where noise hides it, or where ranks were there too seldom: one start of a rank shows no change.
+    """By start how gaps of its cell change with waits, on the same rank: -1 beside, 0 behind, NaN
+    unknown. A gap that is gone says nothing.
     """
     loose = gap > TIGHT_NS
-    cells, ranks = int(cell.max(initial=0)) + 1, int(rank.max(initial=0)) + 1
-    key = (cell * ranks + rank)[loose]
-    of_cell = cell[loose]
-
-    def centred(values: Ints) -> Floats:
-        count = np.maximum(np.bincount(key), 1)
-        return np.asarray(values - (np.bincount(key, values) / count)[key])
-
-    g, w = centred(gap[loose]), centred(wait[loose])
-    squares = np.maximum(np.bincount(of_cell, w * w, minlength=cells), 1.0)
-    slope = np.bincount(of_cell, g * w, minlength=cells) / squares
-    rest = g - slope[of_cell] * w
-    # Each rank's own mean is taken off, so that many starts beside their rank's first one tell.
-    free = np.bincount(of_cell, minlength=cells)
-    free -= np.bincount(distinct_numbers(key) // ranks, minlength=cells)
-    error = np.sqrt(np.bincount(of_cell, rest * rest, minlength=cells) / squares)
-    error /= np.sqrt(np.maximum(free - 1, 1))
-    return np.where((error < _MOST_ERROR) & (free >= _LEAST_FREE), slope, np.nan)[cell]
+    cells = int(cell.max(initial=0)) + 1
+    return slopes(cell[loose], cells, rank[loose], gap[loose], wait[loose])[cell]
