@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.analysis.waiting.arrivals import START
 from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.own_work import own_work_ns, ranks_without_peers
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
-from ncclscope.arrays import _abi
-from ncclscope.arrays.types import Bools, Floats
+from ncclscope.arrays.types import Bools
 
-_HEAVIER = 1.25  # times the own time of the median rank
+_HEAVIER = 1.2  # times the own time of the median rank
 _ALIKE = 1.15  # how far ranks of a stage may differ
 _LEAST_STAGES = 3
 _LEAST_GAIN = 0.04  # of the run
@@ -38,12 +37,14 @@ def heavy_stage(waiting: Waiting, what_if: WhatIf) -> HeavyStage | None:
     """
     if not waiting.kernels.pair.any() or what_if.why_not:
         return None
-    own = _own_ns(waiting)
+    own = own_work_ns(waiting)
     usual = float(np.sort(own)[(len(own) - 1) // 2])
     heavy = own > _HEAVIER * usual
     count = int(heavy.sum())
-    if usual <= 0 or count < 2 or count * _LEAST_STAGES > len(own):
+    if usual <= 0 or not count or count * _LEAST_STAGES > len(own):
         return None
+    if count == 1 and not ranks_without_peers(waiting)[heavy].all():
+        return None  # it is slower than ranks of its own stage
     if own[heavy].max() > _ALIKE * own[heavy].min() or _send_to_each_other(waiting, heavy):
         return None
     ranks = tuple(waiting.kernels.ranks[heavy].tolist())
@@ -53,15 +54,6 @@ def heavy_stage(waiting: Waiting, what_if: WhatIf) -> HeavyStage | None:
     if gained < max(_LEAST_GAIN * waiting.judged_ns, prediction.noise_ns):
         return None
     return HeavyStage(ranks, times, prediction)
-
-
-def _own_ns(waiting: Waiting) -> Floats:
-    """By rank the time that its GPU works between operations, without the start-up."""
-    kernels, dependencies = waiting.kernels, waiting.dependencies
-    shown = (dependencies.edge[START::3] == _abi.EDGE_GPU) & (dependencies.blocked == 0)
-    shown &= ~waiting.start_up
-    length = dependencies.length_ns[START::3] * shown
-    return np.bincount(kernels.rank, length, minlength=len(kernels.ranks)).astype(np.float64)
 
 
 def _send_to_each_other(waiting: Waiting, chosen: Bools) -> bool:

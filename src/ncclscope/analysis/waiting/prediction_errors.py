@@ -13,6 +13,7 @@ part of the gain, so what they may gain comes on top of it.
     a root that sends when it has something to send     the gain: the root may wait instead
     transfers of a slow link that have no peers         what these transfers took
     a communicator without peers that gains nothing     the same: nothing shows how fast it could be
+    a rank without peers that gains nothing             what it works longer than the median rank
 """
 
 import numpy as np
@@ -21,6 +22,7 @@ from ncclscope.analysis.robust_statistics import vary_as_requests
 from ncclscope.analysis.waiting.clocks import GOOD_ERROR_NS
 from ncclscope.analysis.waiting.kernels import without_peers
 from ncclscope.analysis.waiting.origins import Waiting, excess_once_ns
+from ncclscope.analysis.waiting.own_work import own_work_ns, ranks_without_peers
 from ncclscope.analysis.waiting.positions import period_of
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Ints
@@ -85,6 +87,8 @@ class PredictionErrors:
             bounds.append(self._waited_for_ns(ranks, keep) - gain)
         if communicators and gain <= least_ns:
             bounds.append(self._unjudged_ns(communicators))
+        if ranks and keep is None and gain <= least_ns:
+            bounds.append(self._unjudged_work_ns(ranks))
         if ranks and self._waits_for_requests:
             bounds.append(gain)
         return max(bounds) + sum(self._without_peers_ns(row) for row in communicators)
@@ -135,6 +139,17 @@ class PredictionErrors:
         own = np.isin(kernels.communicator, rows) & ~waiting.start_up
         length = waiting.dependencies.length_ns[2::3] * own
         return float(np.bincount(kernels.rank, length, minlength=1).max())
+
+    def _unjudged_work_ns(self, ranks: tuple[int, ...]) -> float:
+        """What the changed rank with most of it works longer than the median rank, of those whose
+        calls nobody else makes: a GPU that was slow from the first call on looks like a stage with
+        more work.
+        """
+        waiting = self._waiting
+        own = own_work_ns(waiting)
+        chosen = np.isin(waiting.kernels.ranks, ranks) & ranks_without_peers(waiting)
+        median = np.sort(own)[(len(own) - 1) // 2]
+        return float((own[chosen] - median).max(initial=0.0))
 
     def _without_peers_ns(self, communicator: int) -> float:
         """How much of the transfers of other communicators, which have no peers, may be due to a

@@ -1,5 +1,6 @@
 """A stage of a pipeline that computes longer than the others: what that costs, and no blame."""
 
+from ncclscope.analysis.waiting.heavy_stages import HeavyStage
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
 from ncclscope.diagnose.late_ranks import instead
 from ncclscope.diagnose.rule_context import RuleContext
@@ -13,13 +14,13 @@ def find(context: RuleContext) -> list[Finding]:
     if stage is None or late & set(stage.ranks):
         return []
     host_of = context.run.host_of
+    alike = ", all of them alike" if len(stage.ranks) > 1 else ", and no other rank does its work"
     return [
         Finding(
             "straggler",
             INFO,
-            f"{ranks_in_words(stage.ranks)} compute {stage.times:.3g} times as long as the median "
-            "rank, all of them alike: a stage with more work, or with slower GPUs; if it took as "
-            f"long as the others, {instead(stage.prediction)}",
+            f"{_compute(stage)} times as long as the median rank{alike}: a stage with more work, "
+            f"or with slower GPUs; if it took as long as the others, {instead(stage.prediction)}",
             "compare the layers and the GPUs of this stage with those of the others; if it has "
             "more layers, cut the model in other places",
             kind="stage",
@@ -36,3 +37,8 @@ def find(context: RuleContext) -> list[Finding]:
             lost_share=max(min(stage.prediction.gained_share, 1.0), 0.0),
         )
     ]
+
+
+def _compute(stage: HeavyStage) -> str:
+    verb = "compute" if len(stage.ranks) > 1 else "computes"
+    return f"{ranks_in_words(stage.ranks)} {verb} {stage.times:.3g}"

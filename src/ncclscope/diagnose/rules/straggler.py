@@ -47,7 +47,10 @@ def find(context: RuleContext) -> list[Finding]:
     late = [finding for finding in late if not sampled.issuperset(finding.ranks)]
     if late or sampled or context.pauses:
         return late
-    return _only_origin(context) or _nobody_in_particular(context, account)
+    only = _only_origin(context)
+    if only or context.heavy_stage is not None:  # heavy_stage.py has it
+        return only
+    return _nobody_in_particular(context, account)
 
 
 def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
