@@ -4,6 +4,7 @@ import numpy as np
 
 from ncclscope.arrays.types import Bools, Floats, Ints
 
+_NEIGHBOURS = 8  # gaps that are looked at together
 _FEW_GAPS = 3
 _IRREGULAR = 1.5  # upper by lower quartile; of exponential gaps, 4.8
 DEVIATIONS = 2.0  # standard ones: less is chance, of counts and of sums
@@ -87,15 +88,20 @@ def is_no_chance(count: float, expected: float) -> bool:
 
 
 def vary_as_requests(gaps: Floats | Ints) -> bool:
-    """Whether lengths vary as the gaps between requests do, which come by chance.
+    """Whether lengths, in the order of time, vary as the gaps between requests do, which come by
+    chance. Those that change once and for all do not vary.
 
     >>> [vary_as_requests(np.array(gaps)) for gaps in ([10.0, 11.0, 10.5], [2.0, 30.0, 9.0])]
     [False, True]
+    >>> vary_as_requests(np.repeat([4.0, 12.0], 20))
+    False
     """
     if len(gaps) < _FEW_GAPS:
         return False
-    low, high = np.quantile(gaps, (0.25, 0.75))
-    return bool(high > _IRREGULAR * low)
+    around = gaps[: len(gaps) // _NEIGHBOURS * _NEIGHBOURS].reshape(-1, _NEIGHBOURS)
+    blocks = around if len(around) > 1 else gaps[None]
+    low, high = np.quantile(blocks, (0.25, 0.75), axis=1)
+    return bool((high > _IRREGULAR * low).mean() > 0.5)
 
 
 def standing_out(values: Floats) -> Bools:
