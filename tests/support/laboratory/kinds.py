@@ -20,6 +20,7 @@ from tests.support.laboratory.recording import Recording
 from tests.support.laboratory.shapes import Faults, gpu, host, launch, link, shape
 from tests.support.laboratory.truth import Kind
 from tests.support.laboratory.uncommon_kinds import uncommon_kinds
+from tests.support.laboratory.waiting_kinds import waiting_kinds
 
 Load = Mesh | Experts | Ring | Buckets | ManyCommunicators | Serving
 
@@ -343,7 +344,7 @@ def all_kinds() -> dict[str, Kind]:
     """Every kind by its name."""
     parts = (
         _data_parallel(), _sharded(), _pipelines(), _exchanges(), _records(), held_out_kinds(),
-        uncommon_kinds(), missed_kinds(),
+        uncommon_kinds(), missed_kinds(), waiting_kinds(),
     )  # fmt: skip
     kinds = [kind for part in parts for kind in part]
     table = {kind.name: kind for kind in kinds}

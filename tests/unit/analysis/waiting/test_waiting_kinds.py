@@ -1,0 +1,52 @@
+"""Predictions for jobs in which work goes on while ranks wait, and for stages without peers."""
+
+from pathlib import Path
+
+import pytest
+
+import ncclscope
+from ncclscope.analysis.run import Run
+from ncclscope.analysis.waiting.heavy_stages import heavy_stage
+from ncclscope.analysis.waiting.origins import Waiting, waiting_of
+from ncclscope.analysis.waiting.what_if import Change, WhatIf
+from tests.support.laboratory.kinds import all_kinds
+
+
+def written(path: Path, name: str) -> tuple[Waiting, int]:
+    """A job, and how long it takes without its fault."""
+    without_ns = all_kinds()[name].write(path, 1).origins[0].run_without_ns
+    waiting = waiting_of(Run(ncclscope.open(str(path)).model))
+    assert waiting is not None
+    return waiting, int(without_ns)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "was_off"),
+    [
+        ("recommendation 8 on 2 hosts, late rank", 7, "18 % too short"),
+        ("tokens in a ring of 4, slow GPU", 2, "16 % too long"),
+        ("prefill 2, then long decode 2, slow decode GPU", 3, "24 % too long"),
+        ("uneven experts 16 on 4 hosts, late rank", 9, "a range of 24 %"),
+    ],
+)
+def test_a_job_without_its_fault_is_predicted(
+    tmp_path: Path, name: str, rank: int, was_off: str
+) -> None:
+    waiting, without_ns = written(tmp_path / "c", name)
+    prediction = WhatIf(waiting).predict(Change(ranks=(rank,)))
+    assert prediction.is_sure, was_off
+    assert prediction.run_then_ns == pytest.approx(without_ns, rel=0.05), was_off
+
+
+def test_a_stage_of_one_rank_may_be_slow_or_have_more_work(tmp_path: Path) -> None:
+    """Nobody else does its work: to say that nothing is gained without it would be wrong."""
+    waiting, without_ns = written(tmp_path / "c", "pipeline 4 with single ranks, slow GPU")
+    what_if = WhatIf(waiting)
+    prediction = what_if.predict(Change(ranks=(2,)))
+    least_ns, most_ns = prediction.range_ns
+    assert not prediction.is_sure
+    assert least_ns <= without_ns <= most_ns
+    stage = heavy_stage(waiting, what_if)
+    assert stage is not None
+    assert stage.ranks == (2,)
+    assert stage.prediction.run_then_ns == pytest.approx(without_ns, rel=0.05)
