@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.analysis.distinct import distinct_rows
+from ncclscope.analysis.distinct import distinct_numbers, distinct_rows
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.exchange_partners import partner_numbers
 from ncclscope.analysis.waiting.kernel_kinds import kernel_kinds
@@ -114,14 +114,15 @@ def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> 
     kernel, first = _merge_groups(columns)
     meeting, partners = _meetings(run, columns, kernel, len(first))
     stream, _ = factorize(_stream_keys(columns)[first])
-    shape = _classes(run)[columns.communicator] << 16 | columns.form << 8 | columns.function
+    classes = _classes(run, columns)
+    shape = classes[columns.communicator] << 16 | columns.form << 8 | columns.function
     transfer_kind, kind = kernel_kinds(shape, columns.size_bytes, _is_pair(columns.form), first)
     return Kernels(
         row=columns.row[first],
         ranks=ranks,
         rank=np.searchsorted(ranks, columns.rank[first]).astype(np.int32),
         communicator=columns.communicator[first],
-        communicator_class=_classes(run),
+        communicator_class=classes,
         function=columns.function[first],
         transfer_kind=transfer_kind,
         kind=_with_partners(run, columns, first, kind),
@@ -255,22 +256,33 @@ def _stream_keys(columns: _Columns) -> Ints:
     return (own * _ODD + columns.rank * 0x85EBCA6B) & np.iinfo(np.int64).max
 
 
-def _classes(run: Run) -> Ints:
+def _classes(run: Run, columns: _Columns) -> Ints:
     """By communicator the number of its class: `dp:0,2` and `dp:1,3` are both dp of two ranks.
-    Numbers in names of those that send and receive tell links of one kind apart, as in `pp8to4`.
+    Numbers in names tell parts of one kind apart, as in `pp8to4` of those that send and receive, or
+    in `tp0` and `tp1` where no rank is in both.
     """
     table = run.model.tables["communicators"]
-    sends = run.sending
     ranks, nodes = np.asarray(table["ranks"]).tolist(), np.asarray(table["nodes"]).tolist()
+    words = [re.split(r"[:#]", name)[0] for name in run.model.communicator_names]
+    plain = [re.sub(r"\d+", "", word) for word in words]
+    shapes = list(zip(plain, ranks, [count > 1 for count in nodes], strict=True))
+    kinds = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
+    kind = np.array([kinds[shape] for shape in shapes], np.int64)
+    apart = _are_apart(kind, len(kinds), columns)
     numbers: dict[tuple[str, int, bool], int] = {}
     classes = []
-    for row, name in enumerate(run.model.communicator_names):
-        word = re.split(r"[:#]", name)[0]
-        if sends[row]:
-            word = re.sub(r"\d+", "", word)
-        shape = (word, ranks[row], nodes[row] > 1)
-        classes.append(numbers.setdefault(shape, len(numbers)))
+    for row, word in enumerate(words):
+        whole = word if not (run.sending[row] or apart[kind[row]]) else plain[row]
+        classes.append(numbers.setdefault((whole, *shapes[row][1:]), len(numbers)))
     return np.array(classes, np.int64)
+
+
+def _are_apart(kind: Ints, kinds: int, columns: _Columns) -> Bools:
+    """By kind of communicators whether no rank is in two of them."""
+    ranks = int(columns.rank.max(initial=0)) + 1
+    member = distinct_numbers(columns.communicator.astype(np.int64) * ranks + columns.rank)
+    of_kind = kind[member // ranks] * ranks + member % ranks
+    return np.asarray(np.bincount(of_kind, minlength=kinds * ranks).reshape(kinds, -1).max(1) < 2)
 
 
 def _with_partners(run: Run, columns: _Columns, first: Ints, kind: Numbers) -> Numbers:

@@ -7,7 +7,7 @@ import numpy as np
 from ncclscope.analysis.robust_statistics import vary_as_requests
 from ncclscope.analysis.waiting.origins import KINDS, Waiting, typical_excess
 from ncclscope.arrays import _abi
-from ncclscope.arrays.types import Ints
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.nccl.functions import ROOT_FIRST, waits_for
 
 MOST_KERNELS = 2_000_000  # of a run that is looked at in full: in rounds, and host by host
@@ -62,6 +62,7 @@ def delays_of(waiting: Waiting, rank: int, of_last_arrivals: bool = True) -> Del
     if not usual.any():
         return Delays(rank, 0, 0, 0, False, {}, "", np.empty(0, np.int64), (0, 0), 0, 0)
     pauses = (usual | seldom) & (excess > _PAUSE * typical)
+    pauses[pauses] = ~_are_habits(waiting, events[pauses])
     chosen = events[usual & ~pauses]
     times = waiting.time_ns[events[usual]]
     kinds = _by_kind(waiting, chosen)
@@ -114,17 +115,37 @@ def _is_steady(waiting: Waiting, events: Ints) -> bool:
     """
     if len(events) < OFTEN:
         return False
-    dependencies, kernels = waiting.dependencies, waiting.kernels
+    alike = int(
+        np.isin(_places(waiting, _between(waiting, events)), _places(waiting, events)).sum()
+    )
+    return len(events) >= DENSE * alike
+
+
+def _are_habits(waiting: Waiting, events: Ints) -> Bools:
+    """Which of these events of a rank come again and again at their own place of a step: short
+    delays elsewhere do not make them pauses.
+    """
+    if len(events) < OFTEN:
+        return np.zeros(len(events), bool)
+    place, own = np.unique(_places(waiting, events), return_inverse=True)
+    times = np.bincount(own.reshape(-1), minlength=len(place))
+    others = _places(waiting, _between(waiting, events))
+    chances = np.array([int((others == one).sum()) for one in place.tolist()])
+    return np.asarray(((times >= OFTEN) & (times >= DENSE * chances))[own.reshape(-1)])
+
+
+def _places(waiting: Waiting, events: Ints) -> Ints:
+    """By event a number of its position, and of the kind of the edge before it."""
+    dependencies = waiting.dependencies
+    position = dependencies.position[events // 3].astype(np.int64)
+    return np.asarray(position * 8 + dependencies.edge[events])
+
+
+def _between(waiting: Waiting, events: Ints) -> Ints:
+    """All events of the rank from the first to the last of these."""
+    kernels, time = waiting.kernels, waiting.time_ns
     place = int(kernels.rank[events[0] // 3])
     first = 3 * int(kernels.first_of_rank[place])
     own = np.arange(first, first + 3 * int((kernels.rank == place).sum()))
-    time = waiting.time_ns
-    own = own[(time[own] >= time[events].min()) & (time[own] <= time[events].max())]
-
-    def places(chosen: Ints) -> Ints:
-        return np.asarray(
-            dependencies.position[chosen // 3].astype(np.int64) * 8 + dependencies.edge[chosen]
-        )
-
-    alike = int(np.isin(places(own), np.unique(places(events))).sum())
-    return len(events) >= DENSE * alike
+    chosen = (time[own] >= time[events].min()) & (time[own] <= time[events].max())
+    return np.asarray(own[chosen])
