@@ -36,9 +36,9 @@ def kind_of_file(mode: int) -> str:
     return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "no regular file")
 
 
-def is_file_name(name: str) -> bool:
-    """Whether a text names a file in some directory, and nothing outside of it."""
-    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+def is_path_within(path: str) -> bool:
+    """Whether a text can be a path within some directory: no path elsewhere, and no zero byte."""
+    return "\0" not in path and not path.startswith("/") and ".." not in path.split("/")
 
 
 def open_regular(path: Path, *, follow: bool = False) -> int:

@@ -64,7 +64,7 @@ def only_origin(context: RuleContext) -> tuple[Delays, Prediction] | None:
     rank = int(waiting.kernels.ranks[place])
     prediction = what_if.predict(Change(ranks=(rank,)))
     surely_gained = 1 - prediction.range_ns[1] / max(prediction.run_now_ns, 1)
-    if not prediction.is_sure or surely_gained < PROBLEM_SHARE:
+    if surely_gained < PROBLEM_SHARE:
         return None
     return delays_of(waiting, rank), prediction
 

@@ -12,6 +12,7 @@ from ncclscope.model.rows import ProcessRow
 from ncclscope.model.schema import COMMUNICATORS, MEMBERS, NONE, Columns, empty
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.limits import MOST_RANKS
+from ncclscope.regular_files import is_path_within
 
 
 @dataclass(slots=True)
@@ -134,7 +135,7 @@ class ImportRegistry:
                 ranks[process] = min(ranks.get(process, rank), rank)
         return [
             ProcessRow(
-                folder=process.file or f"{process.host}.{process.pid}",
+                folder=_folder_of(process),
                 host=process.host,
                 node=self.node(process),
                 pid=process.pid,
@@ -193,3 +194,9 @@ class ImportRegistry:
                     held.setdefault(process, set()).add(rank)
         each = max((len(of) for of in held.values()), default=1)
         return max(-(-widest // each), len(self._processes), 1)
+
+
+def _folder_of(process: ImportedProcess) -> str:
+    """What stands for a folder of a capture: a host's name may be anything in a damaged log."""
+    name = process.file or f"{process.host}.{process.pid}"
+    return name if is_path_within(name) else name.replace("/", "_").replace("\0", "_")

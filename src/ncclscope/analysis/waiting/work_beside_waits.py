@@ -18,10 +18,11 @@ from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Floats, Ints
 
-_LEAST_WORK_NS = 300_000  # before a start that shows how quick a GPU is; less is launching
+_LEAST_WORK_NS = 100_000  # before a start that shows how quick a GPU is; less is launching
 _LITTLE_WAIT = 0.1  # of the work behind it: hides none of it
 _LEAST_SHOWN = 5  # starts around a moment that show how quick a GPU is
 _NEAR = 4  # of these before and after it
+_FAR = 3.0  # times what they are apart usually: around a moment that none of them shows
 
 
 def remaining_work_ns(waiting: Waiting, starts: Ints) -> Floats:
@@ -44,7 +45,7 @@ def remaining_work_ns(waiting: Waiting, starts: Ints) -> Floats:
         shown = own[free[own]]
         if len(shown) >= _LEAST_SHOWN:
             slowness = _around(length[shown] / usual[shown], shown, own)
-            remains[own] = length[own] / np.maximum(slowness, 1.0)
+            remains[own] = length[own] / np.maximum(slowness, 1.0)  # NaN where it is unknown
     beside = follows & (waited > _LITTLE_WAIT * usual)
     return np.where(beside, np.minimum(remains, usual + waited), np.nan)
 
@@ -58,8 +59,12 @@ def _waited_for_ns(waiting: Waiting) -> Floats:
 
 
 def _around(values: Floats, places: Ints, wanted: Ints) -> Floats:
-    """By wanted place the median of the values at the places around it."""
+    """By wanted place the median of the values at the places around it; NaN where these are far:
+    a GPU may be slow for a while, and others wait for it all the time then.
+    """
     at = np.searchsorted(places, wanted)
     first = np.clip(at - _NEAR, 0, max(len(places) - 2 * _NEAR, 0))
     window = np.minimum(first[:, None] + np.arange(2 * _NEAR), len(places) - 1)
-    return np.asarray(np.median(values[window], axis=1))
+    apart = 2 * _NEAR * np.median(np.diff(places))
+    is_far = places[window[:, -1]] - places[window[:, 0]] > _FAR * apart
+    return np.where(is_far, np.nan, np.median(values[window], axis=1))

@@ -52,7 +52,7 @@ from ncclscope.model.store.checksums import (
 )
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.private_directory import UNFINISHED, write_private_text
-from ncclscope.regular_files import is_file_name
+from ncclscope.regular_files import is_path_within
 from ncclscope.threads import in_threads
 
 FOLDER = "model"
@@ -366,7 +366,7 @@ def _model(capture: Path, folder: Path, manifest: dict[str, Any]) -> Model:
         raise DamagedError("nodes")
     if any(not 0 <= row.process < len(model.processes) for row in model.gpus):
         raise DamagedError("gpus")
-    if not all(is_file_name(row.folder) for row in model.processes):  # files are opened there
+    if not all(is_path_within(row.folder) for row in model.processes):  # files are opened there
         raise DamagedError("processes")
     return model
 
