@@ -24,7 +24,7 @@ class Recommendation:
     ranks: int = 8
     steps: int = 50
     before_ms: float = 2.0
-    beside_ms: float = 4.0  # does not need what is exchanged
+    overlapped_ms: float = 4.0  # needs nothing that is exchanged
     behind_ms: float = 6.0
     block_mb: float = 1.0
     gradient_mb: float = 30.0
@@ -42,8 +42,8 @@ def recommendation_program(job: Job, load: Recommendation) -> Program:
             rank.begin_step(step, load.behind_ms, 0.5)
             first = rank.compute(load.before_ms)
             exchanged = rank.group(world, others, others, first)
-            beside = rank.compute(load.beside_ms, first)
-            last = rank.compute(load.behind_ms, beside, exchanged)
+            overlapped = rank.compute(load.overlapped_ms, first)
+            last = rank.compute(load.behind_ms, overlapped, exchanged)
             back = rank.group(world, others, others, last)
             reduced = rank.collective(world, "AllReduce", int(load.gradient_mb * MB), last)
             yield rank.compute(2.0, back, reduced)

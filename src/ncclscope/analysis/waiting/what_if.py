@@ -15,12 +15,12 @@ import numpy as np
 from ncclscope.analysis.measures import bus_bytes
 from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.overlapped_work import remaining_work_ns
 from ncclscope.analysis.waiting.positions import period_of
 from ncclscope.analysis.waiting.prediction_errors import PredictionErrors
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.replay import Replay, run_ns
 from ncclscope.analysis.waiting.short_steps import short_steps_ns
-from ncclscope.analysis.waiting.work_beside_waits import remaining_work_ns
 from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints

@@ -46,8 +46,8 @@ def remaining_work_ns(waiting: Waiting, starts: Ints) -> Floats:
         if len(shown) >= _LEAST_SHOWN:
             slowness = _around(length[shown] / usual[shown], shown, own)
             remains[own] = length[own] / np.maximum(slowness, 1.0)  # NaN where it is unknown
-    beside = follows & (waited > _LITTLE_WAIT * usual)
-    return np.where(beside, np.minimum(remains, usual + waited), np.nan)
+    overlapped = follows & (waited > _LITTLE_WAIT * usual)
+    return np.where(overlapped, np.minimum(remains, usual + waited), np.nan)
 
 
 def _waited_for_ns(waiting: Waiting) -> Floats:
