@@ -69,13 +69,11 @@ def only_origin(context: RuleContext) -> tuple[Delays, Prediction] | None:
     return delays_of(waiting, rank), prediction
 
 
-def severity(context: RuleContext, share: float, last_share: float = 0.0) -> str:
-    """`last_share`: what is gained after all other causes were mended. A rank that hides behind
-    another one costs little until then.
-    """
+def severity(context: RuleContext, share: float) -> str:
+    """How grave a cost is. The start-up is not judged, and is no part of the whole."""
     judged_ns = context.waiting.judged_ns if context.waiting is not None else 0
     scale = max(context.run.span_ns / max(judged_ns, 1), 1.0) if judged_ns else 1.0
-    if max(share, last_share) * scale < PROBLEM_SHARE:
+    if share * scale < PROBLEM_SHARE:
         return INFO
     return CRITICAL if share * scale >= GRAVE_SHARE else WARNING
 

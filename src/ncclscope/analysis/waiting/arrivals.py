@@ -1,8 +1,9 @@
 """Whom each kernel waited for, and how long.
 
-A collective waits for the last of its ranks, a Broadcast for its root, a receive for its send. A
-send waits for its receive where sends of its kind are seen to: small ones leave their data in a
-buffer and end. Starts alone decide, because stop stamps of sends, receives and trees come early.
+A collective waits for the last of its ranks, a Broadcast for its root (a large one for all ranks:
+rooted_collectives.py), a receive for its send. A send waits for its receive where sends of its kind
+are seen to: small ones leave their data in a buffer and end. Starts alone decide, because stop
+stamps of sends, receives and trees come early.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
+from ncclscope.analysis.waiting.rooted_collectives import ENDED_BEFORE
 from ncclscope.analysis.waiting.slopes import slopes
 from ncclscope.arrays.library import length_arg, library, pointer
 from ncclscope.arrays.types import Bools, Ints
@@ -18,7 +20,6 @@ from ncclscope.model.schema import NONE
 
 START, END = 1, 2
 _TELLING = 8  # sends whose receive came much later: fewer tell nothing
-_ENDED_BEFORE = 0.02  # of these, at most, where sends wait
 _FAR_LATER = 10  # times the usual transfer: a send that ends right after such a receive waited
 _AS_MUCH_LONGER = 0.7  # than the receive is later: noise makes less of 1
 
@@ -87,7 +88,7 @@ def _sends_that_wait(kernels: Kernels) -> Bools:
     seen = np.bincount(kind[telling], minlength=kinds)
     sure = (late > _FAR_LATER * usual[kind]) & (took >= late) & (took <= late + 2 * usual[kind])
     enough = (seen >= _TELLING) | (np.bincount(kind[sure], minlength=kinds) > 0)
-    waiting = enough & (before <= _ENDED_BEFORE * seen)
+    waiting = enough & (before <= ENDED_BEFORE * seen)
     longer = slopes(kind, kinds, kernels.rank[own].astype(np.int64), took, np.maximum(late, 0))
     waiting |= (longer > _AS_MUCH_LONGER) & (seen < _TELLING)
     waits[rows] = waiting[kind]

@@ -14,6 +14,7 @@ from ncclscope.analysis.distinct import distinct_numbers, distinct_rows
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.exchange_partners import partner_numbers
 from ncclscope.analysis.waiting.kernel_kinds import kernel_kinds
+from ncclscope.analysis.waiting.rooted_collectives import wait_for_all
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import COLLECTIVE, GPU_SOURCES, NONE, RECV, SEND, SOURCES
@@ -318,6 +319,15 @@ def _meets(run: Run, columns: _Columns) -> Ints:
     chosen = chosen[followed]
     found = np.full(len(columns), NOBODY, np.int64)
     found[chosen] = meets[columns.function[chosen]]
+    rooted = np.flatnonzero((found == ROOT_FIRST) | (found == ROOT_LAST))
+    if len(rooted):
+        group = columns.communicator[rooted] << 8 | columns.function[rooted]
+        awaited = (found[rooted] == ROOT_FIRST) & columns.is_root[rooted]
+        all_wait = wait_for_all(
+            group, columns.size_bytes[rooted], columns.instance[rooted], columns.start_ns[rooted],
+            columns.end_ns[rooted], awaited,
+        )  # fmt: skip
+        found[rooted[all_wait]] = EVERYBODY
     return found
 
 

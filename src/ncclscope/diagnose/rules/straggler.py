@@ -74,7 +74,7 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
             share = sum(share_of[delays.rank] for delays in alike)
             findings.append(_many_finding(context, alike, causes, share))
             named |= {delays.rank for delays in alike}
-    for place, delays in enumerate(causes.ranks):
+    for delays in causes.ranks:
         if delays.rank in named:
             continue
         if share_of[delays.rank] < _LEAST_SHARE and len(causes.ranks) > 1:
@@ -84,11 +84,11 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
         prediction = causes.prediction if alone else None
         share = share_of[delays.rank]
         cost = cost_in_words(context, prediction, share, "it", _alone(causes, (delays.rank,)))
-        last_share = causes.last_ns[place] / context.run.span_ns
+        sampled_share = 0.0
         if context.what_if is not None and context.what_if.why_not:
             # A replay of a sample says nothing about the cost: the delays themselves count.
-            last_share = delays.times * delays.typical_ns / context.run.span_ns
-        found = _rank_finding(context, delays, cost, (share, last_share))
+            sampled_share = delays.times * delays.typical_ns / context.run.span_ns
+        found = _rank_finding(context, delays, cost, (share, sampled_share))
         if may_cost:  # how grave it is, is what it may cost; what it costs is in the middle
             likely = max(causes.prediction.likely_gained_share, 0.0)
             found = replace(found, lost_share=min(found.lost_share, likely))
@@ -230,7 +230,7 @@ def _rank_finding(
     context: RuleContext, delays: Delays, cost: str, shares: tuple[float, float]
 ) -> Finding:
     rank, kind = delays.rank, _kind(delays)
-    share, last_share = shares
+    share, sampled_share = shares
     host = context.run.host_of.get(rank, "")
     name = context.run.model.communicator_names[delays.before[1]]
     phase, phase_evidence = _phase(context, rank)
@@ -238,7 +238,7 @@ def _rank_finding(
         cost = f"{IDLE}; {cost}"
     return Finding(
         "straggler",
-        INFO if delays.as_idle_root else severity(context, share, last_share),
+        INFO if delays.as_idle_root else severity(context, max(share, sampled_share)),
         f"rank {rank}{context.where(rank)} is late {delays.times:,} times"
         f"{_when(context, [delays])}, typically by "
         f"{duration(delays.typical_ns)}, mostly to {_before(context, delays)}{phase}; {cost}",
