@@ -13,39 +13,48 @@ by no more than others had waited is theirs as well, and remains.
 
 import numpy as np
 
-from ncclscope.analysis.waiting.arrivals import END
+from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Floats, Ints
 
 _LEAST_WORK_NS = 100_000  # before a start that shows how quick a GPU is; less is launching
 _LITTLE_WAIT = 0.1  # of the work behind it: hides none of it
+_SLOW = 1.05  # times as long as others: a slow GPU
 _LEAST_SHOWN = 5  # starts around a moment that show how quick a GPU is
 _NEAR = 4  # of these before and after it
 _FAR = 3.0  # times what they are apart usually: around a moment that none of them shows
 
 
-def remaining_work_ns(waiting: Waiting, starts: Ints) -> Floats:
-    """By start of a kernel how long the work before it remains at the speed of other ranks, where
-    those can have done a part of theirs while they waited for this one; NaN elsewhere. `starts`:
-    events of starts, in their order.
+def remaining_work_ns(waiting: Waiting, events: Ints) -> Floats:
+    """By call and start how long the work before it remains at the speed of other ranks, where
+    those can have done a part of theirs while they waited for this one; NaN elsewhere. Of calls,
+    only those of slow GPUs: hosts that wait for an end do nothing meanwhile, but they may wait for
+    their GPU instead. `events`: in their order.
     """
     kernels, dependencies = waiting.kernels, waiting.dependencies
-    usual, length = waiting.usual.median_ns[starts], dependencies.length_ns[starts]
-    before = np.maximum(dependencies.before[starts], 0)
-    follows = (dependencies.edge[starts] == _abi.EDGE_GPU) & (before % 3 == END)
+    usual, length = waiting.usual.median_ns[events], dependencies.length_ns[events]
+    edge, before = dependencies.edge[events], np.maximum(dependencies.before[events], 0)
+    is_start = events % 3 == START
+    follows = np.where(is_start, edge == _abi.EDGE_GPU, edge == _abi.EDGE_HOST_AFTER_SYNC)
+    follows &= before % 3 == END
     waited = np.where(follows, _waited_for_ns(waiting)[before // 3], 0.0)
-    free = (dependencies.edge[starts] == _abi.EDGE_LAUNCH) | follows
+    free = is_start & ((edge == _abi.EDGE_LAUNCH) | (edge == _abi.EDGE_GPU))
     free &= (usual >= _LEAST_WORK_NS) & (waited <= _LITTLE_WAIT * usual)
-    free &= (dependencies.blocked[starts // 3] == 0) & ~waiting.start_up[starts // 3]
-    remains = np.full(len(starts), np.nan)
-    rank = kernels.rank[starts // 3]
+    free &= (dependencies.blocked[events // 3] == 0) & ~waiting.start_up[events // 3]
+    # Work that counts from the start of the kernel before may contain time without work.
+    since_start = (edge == _abi.EDGE_GPU) & (before % 3 == START)
+    remains = np.full(len(events), np.nan)
+    rank = kernels.rank[events // 3]
     for place in np.unique(rank).tolist():
         own = np.flatnonzero(rank == place)
-        shown = own[free[own]]
+        shown = own[free[own] & ~since_start[own]]
+        if len(shown) < _LEAST_SHOWN:
+            shown = own[free[own]]
         if len(shown) >= _LEAST_SHOWN:
-            slowness = _around(length[shown] / usual[shown], shown, own)
-            remains[own] = length[own] / np.maximum(slowness, 1.0)  # NaN where it is unknown
+            slowness = np.maximum(_around(length[shown] / usual[shown], shown, own), 1.0)
+            counts = is_start[own] | (slowness >= _SLOW)
+            remains[own] = np.where(counts, length[own] / slowness, np.nan)
     overlapped = follows & (waited > _LITTLE_WAIT * usual)
     return np.where(overlapped, np.minimum(remains, usual + waited), np.nan)
 

@@ -203,7 +203,8 @@ class WhatIf:
             starts = events[events % 3 == START]
             short = short_steps_ns(waiting, change.ranks)[starts // 3]
             length[starts] = np.fmin(length[starts], np.nan_to_num(short, nan=np.inf))
-            length[starts] = np.fmax(length[starts], remaining_work_ns(waiting, starts))
+            own = events[events % 3 != END]
+            length[own] = np.fmax(length[own], remaining_work_ns(waiting, own))
         self._start_in_time(change, length)
         transfer = np.zeros(len(length), bool)
         for row in change.free:
