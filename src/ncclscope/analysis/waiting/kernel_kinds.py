@@ -27,6 +27,7 @@ def kernel_kinds(shape: Ints, size_bytes: Ints, is_pair: Bools, first: Ints) -> 
     """By kernel the kind of its transfer, and that of its call. `first`: by kernel the first of its
     operations; `is_pair`: which of these are sends and receives.
     """
+    size_bytes = np.maximum(size_bytes, 0)  # damaged captures have others, which are no numbers
     size, _ = factorize(size_bytes)
     exact, kinds = factorize(shape << 28 | size)
     power = np.floor(np.log2(np.maximum(size_bytes, 1))).astype(np.int64)

@@ -37,3 +37,8 @@ def test_groups_of_different_parts_are_of_different_kinds() -> None:
 def test_the_order_of_parts_does_not_matter() -> None:
     for found in kinds([[(1, 1.0), (4, 9.0)], [(4, 9.0), (1, 1.0)]]):
         assert found[0] == found[1]
+
+
+def test_sizes_of_damaged_captures_have_kinds() -> None:
+    for found in kinds([[(1, -1.0)], [(1, -2.0)]]):
+        assert found[0] == found[1] >= 0
