@@ -1,7 +1,7 @@
 """Operations summed up by group: calls, bytes, waiting, times; percentiles by percentiles.sql."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import duckdb
@@ -16,9 +16,11 @@ from ncclscope.analysis.measures import (
     UPPER_SOURCE,
     Durations,
 )
-from ncclscope.analysis.query import Row, rows, sql_text
+from ncclscope.analysis.query import Row, rows
 from ncclscope.analysis.sampling import GroupSample
-from ncclscope.analysis.selection import DEFAULT_BY, KEYS
+from ncclscope.analysis.selection import KEYS
+from ncclscope.analysis.sum_tables import SumTable, create_sums
+from ncclscope.model.model import Model
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_bytes
 
 Key = str | int | None
@@ -169,16 +171,17 @@ def merge(groups: Iterable[GroupSums], running_ns: float | None = None, run_ns: 
 
 
 def make_tables(
-    connection: duckdb.DuckDBPyConnection, by: Sequence[str], more: Sequence[str] = ()
+    connection: duckdb.DuckDBPyConnection,
+    tables: Mapping[str, SumTable],
+    model: Model,
+    by: Sequence[str],
 ) -> bool:
     """Makes the tables `sums` and `histogram`, from which all other numbers come. True where
-    sizes were folded into powers of two, because there are too many groups. `more`: keys that
-    are asked for besides.
+    sizes were folded into powers of two, because there are too many groups.
     """
-    finest = ", ".join(KEYS[name] for name in dict.fromkeys((*DEFAULT_BY, *by, *more)))
     keys = ", ".join(KEYS[name] for name in by)
-    connection.execute(f"create temp table all_sums as {sql_text('sums', keys=finest)}")
-    connection.execute(f"create temp table all_histogram as {sql_text('histogram', keys=keys)}")
+    for name in ("sums", "histogram"):
+        create_sums(connection, f"all_{name}", tables[name], model)
     groups = f"select count(*) from (select distinct {keys} from all_sums)"
     counted = connection.execute(groups).fetchone()
     folds = "size" in by and counted is not None and counted[0] > MOST_GROUPS
@@ -198,11 +201,18 @@ def sums_by_key(
     columns = list(dict.fromkeys([KEYS[name] for name in by] + ["communicator", "function"]))
     groups: dict[Row, GroupSums] = {}
     places = {name: place for place, name in enumerate([*columns, "source", *_MEASURES])}
-    for row in rows(connection, "rollup", keys=", ".join(columns)):
+    summed = rows(connection, "rollup", keys=", ".join(columns))
+    # In order: sums of doubles depend on it, and the database's own differs from run to run.
+    for row in sorted(summed, key=lambda row: _in_order(row[: len(columns) + 1])):
         value = {name: row[place] for name, place in places.items()}
         sums = groups.setdefault(row[: len(by)], GroupSums())
         _add(sums, value, ranks_of, running)
     return groups
+
+
+def _in_order(keys: Row) -> list[tuple[bool, Key]]:
+    """What rows with these keys are sorted by: unknown ones last."""
+    return [(key is None, 0 if key is None else key) for key in keys]
 
 
 def _add(

@@ -2,7 +2,7 @@
 which share their times, do not count twice.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +10,17 @@ import numpy.typing as npt
 
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import Selection
+from ncclscope.analysis.sum_tables import SumTable
 from ncclscope.arrays import intervals
 from ncclscope.arrays.joins import factorize, take_small
 from ncclscope.arrays.types import Ints
 from ncclscope.model.model import Model
-from ncclscope.model.schema import GPU_SOURCES, NONE
+from ncclscope.model.schema import GPU_SOURCES, MOST_RANKS, NONE, Columns
 
+KERNEL_TABLES = ("busy_ranks", "busy_functions", "busy_communicators")
 _CHUNK_ROWS = 1 << 17  # some columns of these fit into caches
+_EXACT = 1 << 53  # doubles are whole numbers up to here
+_RANK_WIDTH = 2 * MOST_RANKS  # more than any number of a rank, or of a process without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +64,14 @@ def union_lengths(key: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 class _Unions:
-    """The same, of intervals that come in chunks: those of one key most often in order."""
+    """The same, of intervals that come in chunks: those of one key most often in order. And the sum
+    of each one's lengths.
+    """
 
     def __init__(self) -> None:
         self._number: dict[int, int] = {}  # by key
         self._unions = intervals.Unions()
+        self._sums = np.zeros(0, np.int64)
 
     def add(self, key: Ints, start: Ints, end: Ints) -> None:
         """Takes a chunk."""
@@ -72,53 +79,48 @@ class _Unions:
         keys = np.empty(groups, np.int64)
         keys[group] = key
         numbers = [self._number.setdefault(value, len(self._number)) for value in keys.tolist()]
-        group = take_small(np.array(numbers, np.int32), group)
-        self._unions.add(group, len(self._number), start, end)
+        numbered = np.array(numbers, np.int32)
+        self._unions.add(take_small(numbered, group), len(self._number), start, end)
+        self._sums = np.pad(self._sums, (0, len(self._number) - len(self._sums)))
+        self._sums[numbered] += _sums(group, groups, end - start)
 
-    def lengths(self) -> tuple[Ints, Ints, Ints]:
-        """Keys in order, lengths, and the keys whose intervals were not in order."""
+    def lengths(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Keys in order, lengths of their unions, sums of their lengths, and the keys whose
+        intervals were not in order.
+        """
         keys = np.fromiter(self._number, np.int64, len(self._number))
         order = np.argsort(keys)
         lengths, disordered = self._unions.length, self._unions.disordered
-        return keys[order], lengths[order], keys[disordered]
+        return keys[order], lengths[order], self._sums[order], keys[disordered]
+
+
+def _sums(group: npt.NDArray[np.int32], groups: int, values: Ints) -> Ints:
+    """By group the sum of its values, to the last digit."""
+    if len(values) and int(values.max()) * len(values) < _EXACT:
+        return np.bincount(group, values, groups).astype(np.int64)
+    sums = np.zeros(groups, np.int64)
+    np.add.at(sums, group, values)
+    return sums
 
 
 @dataclass(frozen=True, slots=True)
 class _Intervals:
     """Some operations with GPU times: keys and intervals."""
 
-    rank: Ints
+    rank: Ints  # from MOST_RANKS on: processes whose rank is not known
     communicator: Ints  # from 0 on; 0: not known
     function: Ints  # likewise
     start_ns: Ints
     end_ns: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class _Numbering:
-    """How ranks, communicators and functions become keys."""
-
-    ranks: int  # numbers from here on are processes whose rank is not known
-    width: int  # more than any number of a rank
-    functions: int  # more than any function
-
-    def rank(self, rank: npt.NDArray[np.int32], process: npt.NDArray[np.int32]) -> Ints:
-        """A number for each rank: the global rank, or one behind all of them for its process."""
-        return np.where(rank >= 0, rank, self.ranks + process.astype(np.int64))
-
-
-def _numbering(model: Model) -> _Numbering:
-    ops = model.tables["operations"]
-    ranks = int(ops["global_rank"].max(initial=NONE)) + 1
-    return _Numbering(ranks, ranks + len(model.processes) + 1, len(model.words["function"]) + 1)
-
-
-def _chunks(model: Model, selection: Selection, numbering: _Numbering) -> Iterator[_Intervals]:
-    """The selected operations with GPU times, as many at once as caches hold."""
+def _chunks(
+    model: Model, selection: Selection, parts: Sequence[tuple[int, int]]
+) -> Iterator[_Intervals]:
+    """The selected operations with GPU times, as many at once as caches hold. `parts`: rows."""
     ops, sources = model.tables["operations"], model.words["source"]
     timed = np.array([name in GPU_SOURCES for name in sources], np.bool_)
-    for first in range(0, len(ops["event"]), _CHUNK_ROWS):
-        rows = slice(first, first + _CHUNK_ROWS)
+    for rows in _cut(parts):
         names = ("start_ns", "end_ns", "global_rank", "process", "communicator", "function")
         start, end, rank, process, communicator, function = (
             np.asarray(ops[name][rows]) for name in names
@@ -127,9 +129,8 @@ def _chunks(model: Model, selection: Selection, numbering: _Numbering) -> Iterat
         keep &= np.asarray(ops["part_of"][rows]) == NONE
         keep &= take_small(timed, np.asarray(ops["source"][rows]), 0)
         keep &= (start != NONE) & (end >= start)
-        ranks = numbering.rank(rank, process)
         columns = (
-            ranks,
+            np.where(rank >= 0, rank, MOST_RANKS + process.astype(np.int64)),
             communicator.astype(np.int64) + 1,
             function.astype(np.int64) + 1,
             start,
@@ -141,87 +142,104 @@ def _chunks(model: Model, selection: Selection, numbering: _Numbering) -> Iterat
             yield _Intervals(*(column[keep] for column in columns))
 
 
-def _rank_of(number: int, ranks: int) -> int:
-    return number if number < ranks else ranks - number - 1
+def _cut(parts: Sequence[tuple[int, int]]) -> Iterator[slice]:
+    """All of these rows, some thousand at a time."""
+    for first, last in parts:
+        for start in range(first, last, _CHUNK_ROWS):
+            yield slice(start, min(start + _CHUNK_ROWS, last))
 
 
-class _GroupTimes:
-    """Time with a kernel running, by communicator, function and rank, as far as asked for."""
+class _Busy:
+    """Time with a kernel running, and durations, by communicator, function and rank, as far as
+    asked for.
+    """
 
-    def __init__(self, numbering: _Numbering, by_communicator: bool, by_function: bool) -> None:
-        self.numbering, self.by = numbering, (by_communicator, by_function)
-        self._unions, self._durations = _Unions(), np.zeros(0)
+    def __init__(self, functions: int, by_communicator: bool, by_function: bool) -> None:
+        self._functions, self._by = functions, (by_communicator, by_function)
+        self._unions = _Unions()
 
-    def _group(self, chunk: _Intervals) -> Ints:
-        communicator = chunk.communicator * self.by[0]
-        return communicator * self.numbering.functions + chunk.function * self.by[1]
+    def _key(self, chunk: _Intervals) -> Ints:
+        group = chunk.communicator * self._by[0] * self._functions + chunk.function * self._by[1]
+        return group * _RANK_WIDTH + chunk.rank
 
     def add(self, chunk: _Intervals) -> None:
         """Takes a chunk."""
-        group = self._group(chunk)
-        key = group * self.numbering.width + chunk.rank
-        self._unions.add(key, chunk.start_ns, chunk.end_ns)
-        more = np.bincount(group, (chunk.end_ns - chunk.start_ns).astype(np.float64))
-        durations = np.pad(self._durations, (0, max(len(more) - len(self._durations), 0)))
-        durations[: len(more)] += more
-        self._durations = durations
+        self._unions.add(self._key(chunk), chunk.start_ns, chunk.end_ns)
 
-    def lengths(self, chunks: Iterator[_Intervals]) -> tuple[Ints, Ints]:
-        """Groups with their ranks as keys, and how long kernels of each ran."""
-        keys = ((self._group(c) * self.numbering.width + c.rank, c) for c in chunks)
-        return _lengths_of(self._unions, keys)
-
-    def overlaps(self, keys: Ints, lengths: Ints, names: list[str]) -> Overlaps:
-        """The share of durations that is left without overlaps."""
-        functions = self.numbering.functions
-        groups = keys // self.numbering.width
-        running = np.bincount(groups, weights=lengths.astype(np.float64))
-        shares = {}
-        for group in np.unique(groups).tolist():
-            name = names[group % functions - 1] if group % functions else ""
-            total = self._durations[group]
-            share = float(running[group] / total) if total else 1.0
-            shares[group // functions - 1, name] = share
-        return Overlaps(shares, *self.by)
+    def table(self, chunks: Iterator[_Intervals]) -> SumTable:
+        """The sums of all chunks, which may be read again."""
+        keys, lengths, sums = _lengths_of(self._unions, ((self._key(c), c) for c in chunks))
+        group, rank = np.divmod(keys, _RANK_WIDTH)
+        communicator, function = np.divmod(group, self._functions)
+        columns = {
+            "communicator": communicator,
+            "function": function,
+            "rank": rank,
+            "running_ns": lengths,
+            "duration_ns": sums,
+        }
+        return SumTable(("communicator", "function", "rank"), columns)
 
 
-def kernel_times(model: Model, selection: Selection, by: Sequence[str]) -> KernelTime:
-    """Time with a kernel running, by rank, by communicator, and by those of communicator and
-    function that are in `by`.
+def kernel_sums(
+    model: Model, selection: Selection, by: Sequence[str], parts: Sequence[tuple[int, int]]
+) -> dict[str, SumTable]:
+    """What `kernel_time` needs of some rows, which have all operations of their ranks: by rank, by
+    those of communicator and function that are in `by`, and by communicator.
     """
-    names, numbering = model.words["function"], _numbering(model)
-    of_rank = _Unions()
-    of_function = _GroupTimes(numbering, "communicator" in by, "function" in by)
-    of_communicator = _GroupTimes(numbering, by_communicator=True, by_function=False)
-    for chunk in _chunks(model, selection, numbering):
-        of_rank.add(chunk.rank, chunk.start_ns, chunk.end_ns)
-        of_function.add(chunk)
-        of_communicator.add(chunk)
+    functions = len(model.words["function"]) + 1
+    asked = ((False, False), ("communicator" in by, "function" in by), (True, False))
+    busy = {
+        name: _Busy(functions, *which) for name, which in zip(KERNEL_TABLES, asked, strict=True)
+    }
+    for chunk in _chunks(model, selection, parts):
+        for one in busy.values():
+            one.add(chunk)
+    return {name: one.table(_chunks(model, selection, parts)) for name, one in busy.items()}
 
-    def again() -> Iterator[_Intervals]:
-        return _chunks(model, selection, numbering)
 
-    ranks, width = numbering.ranks, numbering.width
-    ids, lengths = _lengths_of(of_rank, ((chunk.rank, chunk) for chunk in again()))
-    by_rank = {_rank_of(i, ranks): n for i, n in zip(ids.tolist(), lengths.tolist(), strict=True)}
-    keys, lengths = of_communicator.lengths(again())
-    pairs = np.unique((keys // width // numbering.functions - 1) * width + keys % width)
+def kernel_time(tables: Mapping[str, SumTable], names: list[str], by: Sequence[str]) -> KernelTime:
+    """Time with a kernel running, by rank, by communicator, and by those of communicator and
+    function that are in `by`. `tables`: of all rows; `names`: of functions.
+    """
+    of_rank, of_function, of_communicator = (tables[name].columns for name in KERNEL_TABLES)
+    ranks, lengths = of_rank["rank"].tolist(), of_rank["running_ns"].tolist()
     ranks_of: dict[int, list[int]] = {}
-    for pair in pairs[pairs >= 0].tolist():  # below: no communicator is known
-        ranks_of.setdefault(pair // width, []).append(_rank_of(pair % width, ranks))
+    columns = (of_communicator[name].tolist() for name in ("communicator", "rank"))
+    for communicator, rank in sorted(zip(*columns, strict=True)):
+        if communicator:  # else it is not known
+            ranks_of.setdefault(communicator - 1, []).append(_rank_of(rank))
     return KernelTime(
-        by_rank,
-        of_function.overlaps(*of_function.lengths(again()), names),
-        of_communicator.overlaps(keys, lengths, names),
+        {_rank_of(rank): length for rank, length in zip(ranks, lengths, strict=True)},
+        Overlaps(_shares(of_function, names), "communicator" in by, "function" in by),
+        Overlaps(_shares(of_communicator, names), by_communicator=True, by_function=False),
         ranks_of,
     )
 
 
-def _lengths_of(unions: _Unions, chunks: Iterator[tuple[Ints, _Intervals]]) -> tuple[Ints, Ints]:
-    """Keys in order and their lengths. Intervals that were not in order are read again, with their
-    keys, and sorted by their starts.
+def _rank_of(number: int) -> int:
+    return number if number < MOST_RANKS else MOST_RANKS - number - 1
+
+
+def _shares(table: Columns, names: list[str]) -> dict[tuple[int, str], float]:
+    """By communicator and function the share of durations that is left without overlaps."""
+    sums: dict[tuple[int, str], list[int]] = {}
+    columns = (table[n].tolist() for n in ("communicator", "function", "running_ns", "duration_ns"))
+    for communicator, function, running, duration in zip(*columns, strict=True):
+        key = (communicator - 1, names[function - 1] if function else "")
+        own = sums.setdefault(key, [0, 0])
+        own[0] += running
+        own[1] += duration
+    return {key: own[0] / own[1] if own[1] else 1.0 for key, own in sums.items()}
+
+
+def _lengths_of(
+    unions: _Unions, chunks: Iterator[tuple[Ints, _Intervals]]
+) -> tuple[Ints, Ints, Ints]:
+    """Keys in order, lengths of their unions, and sums of their lengths. Intervals that were not in
+    order are read again, with their keys, and sorted by their starts.
     """
-    keys, lengths, disordered = unions.lengths()
+    keys, lengths, sums, disordered = unions.lengths()
     if len(disordered):
         parts = []
         for key, chunk in chunks:
@@ -230,7 +248,7 @@ def _lengths_of(unions: _Unions, chunks: Iterator[tuple[Ints, _Intervals]]) -> t
         columns = (np.concatenate(column) for column in zip(*parts, strict=True))
         sorted_keys, sorted_lengths = union_lengths(*columns)
         lengths[np.searchsorted(keys, sorted_keys)] = sorted_lengths
-    return keys, lengths
+    return keys, lengths, sums
 
 
 def share_in_nccl(run: Run) -> float | None:

@@ -7,7 +7,8 @@ the same texts run over exported Parquet.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ncclscope.model.schema import GPU_SOURCES, NONE, TABLES, Column
 from ncclscope.model.sql_views import kept_columns, literal, open_connection, rows_of_table
 
 Row = tuple[Any, ...]
+Rows = tuple[int, int]  # the first, and the one behind the last
 TEXT_TABLES = ("operations", "instances", "members")
 _SQL = Path(__file__).parent
 # So many rows are named once and copied. DuckDB would plan the expressions of a view for each text,
@@ -40,19 +42,18 @@ def sql_text(name: str, **values: str | int) -> str:
     return (_SQL / f"{name}.sql").read_text().format(**_MEASURES, **values)
 
 
-def connect(model: Model, selection: Selection) -> duckdb.DuckDBPyConnection:
-    """A connection with the tables and columns that the texts name, restricted to the selection."""
+def connect(
+    model: Model, selection: Selection, share: Mapping[str, Sequence[Rows]] | None = None
+) -> duckdb.DuckDBPyConnection:
+    """A connection with the tables and columns that the texts name, restricted to the selection.
+    `share`: by table the rows that it is about; of other tables, all of them.
+    """
     connection = open_connection()
-    named = _names_in_texts()
-    columns = {table: [c for c in TABLES[table] if c.name in named] for table in TEXT_TABLES}
-    with_words = {column.name for shown in columns.values() for column in shown if column.words}
-    for sort in sorted(with_words):
-        if names := model.words[sort]:  # an enum is a small number: quick to compare and group by
-            listed = ", ".join(map(literal, names))
-            connection.execute(f"create temp type {sort}_name as enum ({listed})")
-    for table, shown in columns.items():
-        count = rows_of_table(model, table)
-        connection.register(f"raw_{table}", kept_columns(model, table, 0, count))
+    create_names(connection, model)
+    for table, shown in _columns_in_texts().items():
+        parts = (share or {}).get(table, [(0, rows_of_table(model, table))])
+        count = sum(last - first for first, last in parts)
+        _register(connection, model, table, parts)
         selected = table in ("operations", "instances")
         where = selection.sql(model, table) if selected else "true"
         whole = model.whole.get(table, frozenset())
@@ -66,6 +67,41 @@ def connect(model: Model, selection: Selection) -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def _register(
+    connection: duckdb.DuckDBPyConnection, model: Model, table: str, parts: Sequence[Rows]
+) -> None:
+    """Has the connection see these rows of a table as `raw_` and its name."""
+    if len(parts) == 1:
+        connection.register(f"raw_{table}", kept_columns(model, table, *parts[0]))
+        return
+    for number, (first, last) in enumerate(parts):
+        connection.register(f"raw_{table}_{number}", kept_columns(model, table, first, last))
+    texts = [f"select * from raw_{table}_{number}" for number in range(len(parts))]
+    connection.execute(f"create temp view raw_{table} as {' union all '.join(texts)}")
+
+
+def create_names(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Makes a type for the names of each column that has words, unless it has none."""
+    for column in sorted(columns_of_names()):
+        if names := model.words[column]:  # an enum is a small number: quick to compare and group by
+            listed = ", ".join(map(literal, names))
+            connection.execute(f"create temp type {column}_name as enum ({listed})")
+
+
+@cache
+def columns_of_names() -> frozenset[str]:
+    """The columns of the texts that are names."""
+    shown = (column for columns in _columns_in_texts().values() for column in columns)
+    return frozenset({column.name for column in shown if column.words} | {"dimension"})
+
+
+@cache
+def _columns_in_texts() -> dict[str, list[Column]]:
+    """By table the columns that the texts name."""
+    named = _names_in_texts()
+    return {table: [c for c in TABLES[table] if c.name in named] for table in TEXT_TABLES}
+
+
 @cache
 def _names_in_texts() -> frozenset[str]:
     """Every word of the texts and of what fills their places: among them the columns they need."""
@@ -75,15 +111,23 @@ def _names_in_texts() -> frozenset[str]:
 
 def _dimension(model: Model) -> str:
     """The dimension of an operation's communicator."""
-    names = [literal(name) if name else "null" for name in model.dimensions]
-    listed = ", ".join(names)
-    return f"([{listed}])[communicator + 1]" if set(names) - {"null"} else "cast(null as varchar)"
+    if not any(model.dimensions):
+        return "cast(null as varchar)"
+    listed = ", ".join(literal(name) if name else "null" for name in model.dimensions)
+    return f"cast(([{listed}])[communicator + 1] as dimension_name)"
 
 
 def rows(connection: duckdb.DuckDBPyConnection, name: str, **values: str | int) -> list[Row]:
     """All rows that `name`.sql gives."""
-    try:
+    with sums_that_fit():
         return connection.execute(sql_text(name, **values)).fetchall()
+
+
+@contextmanager
+def sums_that_fit() -> Iterator[None]:
+    """Raises a FormatError where a sum does not fit into 64 bits."""
+    try:
+        yield
     except (duckdb.ConversionException, duckdb.OutOfRangeException):
         message = "cannot add up what the capture says: its numbers are too large"
         raise FormatError(message, "Leave the damaged process out") from None
@@ -96,9 +140,13 @@ def _expression(column: Column, words: Mapping[str, list[str]], whole: frozenset
         return quoted
     if not column.words:
         return f"nullif({quoted}, {NONE}) as {quoted}"
+    return f"{name_of_code(column.name, words[column.name])} as {quoted}"
+
+
+def name_of_code(column: str, names: Sequence[str]) -> str:
+    """The name behind a column's code; NULL for other numbers."""
     cases = " ".join(
-        f"when {code} then cast({literal(name)} as {column.name}_name)"
-        for code, name in enumerate(words[column.name])
+        f"when {code} then cast({literal(name)} as {column}_name)"
+        for code, name in enumerate(names)
     )
-    named = f"case {quoted} {cases} end" if cases else "cast(null as varchar)"
-    return f"{named} as {quoted}"
+    return f'case "{column}" {cases} end' if cases else "cast(null as varchar)"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
-from ncclscope.analysis.query import rows
+from ncclscope.analysis.sum_tables import all_rows
 from ncclscope.analysis.waiting.origins import RankWaiting, WaitingAccount
 
 
@@ -45,7 +45,7 @@ class TrafficRow:
 def rank_rows(connection: duckdb.DuckDBPyConnection, hosts: list[str]) -> tuple[RankRow, ...]:
     """All ranks, without their waiting."""
     table = []
-    for rank, node, operations, size, wait, waited_of in rows(connection, "rank_sums"):
+    for rank, node, operations, size, wait, waited_of in all_rows(connection, "rank_sums"):
         share = wait / waited_of if wait is not None and waited_of else None
         host = hosts[node] if node is not None else ""
         table.append(RankRow(rank, host, operations, size or 0, wait, share, None))
@@ -68,7 +68,7 @@ def _by_origin(row: RankRow) -> tuple[int, int, int]:
 
 def arrivals(connection: duckdb.DuckDBPyConnection) -> ArrivalCoverage:
     """How well last arrivers are known, over all communicators."""
-    table = rows(connection, "arrival_coverage")
+    table = all_rows(connection, "arrival_coverage")
     errors = [row[4] for row in table if row[4] is not None]
     return ArrivalCoverage(
         sum(row[1] for row in table), sum(row[2] for row in table), max(errors, default=None)
@@ -80,7 +80,7 @@ def traffic_rows(connection: duckdb.DuckDBPyConnection) -> tuple[TrafficRow, ...
     sent: dict[tuple[int | None, int | None], list[int]] = {}
     received: dict[tuple[int | None, int | None], list[int]] = {}
     nodes: dict[int | None, int | None] = {}
-    for form, rank, peer, node, peer_node, messages, size in rows(connection, "traffic"):
+    for form, rank, peer, node, peer_node, messages, size in all_rows(connection, "traffic"):
         nodes |= {rank: node, peer: peer_node}
         ends = (rank, peer) if form == "send" else (peer, rank)
         sums = (sent if form == "send" else received).setdefault(ends, [0, 0])

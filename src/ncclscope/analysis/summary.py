@@ -17,7 +17,6 @@ from ncclscope.model.completeness import Completeness
 from ncclscope.model.match.communicator_names import role_of_name
 from ncclscope.model.model import Model
 
-SLICES = 60
 # What rows can be sorted by: the user's word -> whether the largest come first.
 SORTS = {
     "time": True, "calls": True, "operations": True, "bytes": True, "size": False, "min": True,

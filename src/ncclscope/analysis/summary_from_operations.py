@@ -17,15 +17,22 @@ from ncclscope.analysis.groups import (
     percentiles_by_key,
     sums_by_key,
 )
-from ncclscope.analysis.kernel_time import KernelTime, kernel_times
-from ncclscope.analysis.measures import extent
-from ncclscope.analysis.query import Row, connect, rows
+from ncclscope.analysis.kernel_time import KernelTime, kernel_time
+from ncclscope.analysis.query import Row, create_names, rows
 from ncclscope.analysis.ranks import RankRow
 from ncclscope.analysis.recording_coverage import calls_made, recorded_ns
+from ncclscope.analysis.report_stage import (
+    SLICES,
+    TEXT_KEYS,
+    ReportSums,
+    Work,
+    report_sums,
+    work_on,
+)
 from ncclscope.analysis.sampled_operations import SampledOperations, sampled_operations
 from ncclscope.analysis.selection import KEYS, Selection
+from ncclscope.analysis.sum_tables import all_rows, create_sums
 from ncclscope.analysis.summary import (
-    SLICES,
     CommunicatorRow,
     ScopeRow,
     Summary,
@@ -39,9 +46,9 @@ from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
 from ncclscope.model.periodic_steps import with_periodic_steps
 from ncclscope.model.schema import GPU_SOURCES, NONE
-from ncclscope.threads import Task, Threads
+from ncclscope.model.sql_views import open_connection
+from ncclscope.threads import Threads
 
-_OF_CONTEXT = ("module", "dimension")
 _FOLDED = "message sizes are grouped by powers of two: there are too many different ones"
 
 
@@ -50,35 +57,29 @@ def summarize(
     selection: Selection,
     by: tuple[str, ...],
     account_of: AccountOf = waiting_account,
+    work: Work | None = None,
 ) -> Summary:
     """Everything a report shows about the selected operations. `account_of`: makes the account of
-    waiting, or has it already.
+    waiting, or has it already; `work`: what sums up operations, unless this machine does.
     """
-    if "step" in by:
-        model = with_periodic_steps(model)
-    with connect(model, selection) as connection:
-        return _summarize(connection, model, selection, by, account_of)
-
-
-def _extent(model: Model, selection: Selection) -> tuple[int, int] | None:
-    """When the run began and ended within the selection's window, whatever else is selected."""
-    operations, window = model.tables["operations"], selection.window
-    if window == Selection():
-        return extent(operations)
-    return extent(operations, lambda rows: window.rows(model, rows))
+    with_steps = with_periodic_steps(model) if "step" in by else model
+    if work is None or with_steps is not model:  # steps that are not saved are here alone
+        with work_on(None, with_steps) as here:
+            return _summarize(here, with_steps, selection, by, account_of)
+    return _summarize(work, model, selection, by, account_of)
 
 
 def _summarize(
-    connection: duckdb.DuckDBPyConnection,
-    model: Model,
-    selection: Selection,
-    by: tuple[str, ...],
-    account_of: AccountOf,
+    work: Work, model: Model, selection: Selection, by: tuple[str, ...], account_of: AccountOf
 ) -> Summary:
-    with Threads(2) as threads:  # all run outside of the interpreter most of the time
+    with Threads(1) as threads:  # both run outside of the interpreter most of the time
         waiting_result = threads.submit(account_of, model, selection)
-        kernel_time_result = threads.submit(kernel_times, model, selection, by)
-        summary = _without_waiting(connection, model, selection, by, kernel_time_result)
+        sums = report_sums(work, model, selection, by)
+        with open_connection() as connection:
+            create_names(connection, model)
+            for name in TEXT_KEYS:
+                create_sums(connection, name, sums.tables[name], model)
+            summary = _without_waiting(connection, model, selection, by, sums)
         account, path = waiting_result.result()
     rank_rows = ranks.with_waiting(summary.ranks or (), account)
     return replace(summary, ranks=rank_rows, waiting=account, path=path)
@@ -89,13 +90,12 @@ def _without_waiting(
     model: Model,
     selection: Selection,
     by: tuple[str, ...],
-    kernel_time_result: Task[KernelTime],
+    sums: ReportSums,
 ) -> Summary:
     """The summary but for the account of waiting."""
-    span = _extent(model, selection)
-    began_ns, ended_ns = span or (0, 0)
-    folded = make_tables(connection, by, _OF_CONTEXT if model.has_context else ())
-    kernels = kernel_time_result.result()
+    began_ns, ended_ns = sums.span or (0, 0)
+    folded = make_tables(connection, sums.tables, model, by)
+    kernels = kernel_time(sums.tables, model.words["function"], by)
     rank_rows = ranks.rank_rows(connection, model.nodes)
     times = _rank_times(model, kernels, rank_rows, began_ns, ended_ns)
     sums_of = {
@@ -110,7 +110,7 @@ def _without_waiting(
         groups = _with_samples(model, sampled, groups, by, folded, times)
     if not folded:
         groups = _with_calls_made(groups, calls_made(model, selection, by), by)
-    slices = _slices(connection, began_ns, max((ended_ns - began_ns) // SLICES + 1, 1))
+    slices = _slices(connection)
     calls_by_communicator = calls_made(model, selection, ("communicator",))
     total = merge(sums_of.values(), sum(kernels.by_rank_ns.values()), times.of_group({}))
     communicators = _communicators(model, sums_of, slices, times, calls_by_communicator)
@@ -126,8 +126,8 @@ def _without_waiting(
         completeness=model.completeness,
         from_counters=False,
         by=by,
-        began_ns=began_ns if span else None,
-        ended_ns=ended_ns if span else None,
+        began_ns=began_ns if sums.span else None,
+        ended_ns=ended_ns if sums.span else None,
         ranks_seen=len(rank_rows),
         total=replace(
             total,
@@ -354,14 +354,10 @@ def _communicators(
     return tuple(sorted(table, key=lambda row: (-row.total_ns, row.row)))
 
 
-def _slices(
-    connection: duckdb.DuckDBPyConnection, origin_ns: int, width_ns: int
-) -> dict[int, list[int]]:
+def _slices(connection: duckdb.DuckDBPyConnection) -> dict[int, list[int]]:
     """Bytes by communicator and slice of time."""
     slices: dict[int, list[int]] = {}
-    for communicator, place, _, size in rows(
-        connection, "over_time", origin_ns=origin_ns, width_ns=width_ns
-    ):
+    for communicator, place, _, size in all_rows(connection, "over_time"):
         row = slices.setdefault(-1 if communicator is None else communicator, [0] * SLICES)
         row[min(max(place, 0), SLICES - 1)] += size or 0
     return slices
@@ -374,7 +370,7 @@ def _all_slices(slices: dict[int, list[int]]) -> tuple[int, ...]:
 def _untimed(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """Operations without a GPU time by reason, most first."""
     counts: dict[str, int] = {}
-    for source, reason, count in rows(connection, "untimed_reasons"):
+    for source, reason, count in all_rows(connection, "untimed_reasons"):
         if source not in GPU_SOURCES:
             text = reason or "not known"
             counts[text] = counts.get(text, 0) + count

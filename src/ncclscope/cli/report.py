@@ -12,9 +12,9 @@ from ncclscope.analysis import summary_from_counters, summary_from_operations
 from ncclscope.analysis.counted_completeness import has_counters_only
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.kernel_exposure import KernelExposure, kernel_exposure
+from ncclscope.analysis.report_stage import work_on
 from ncclscope.analysis.selection import communicator_rows, parse_by
 from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
-from ncclscope.analysis.waiting.account import AccountOf
 from ncclscope.analysis.waiting.kept_account import kept_waiting_account
 from ncclscope.arrays.freed_memory import keep_freed_memory
 from ncclscope.capture.reader import resolve_capture
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 _WIDEST = 160
 
 
-def _account_of(on: str) -> AccountOf:
-    """What makes the account of waiting: this machine, or `--on` of a long run."""
-    engine_of = engine_on(on)
-    if engine_of is None:
-        return kept_waiting_account
-    from ncclscope.analysis.waiting.account_on_engine import waiting_account_on
-
-    return partial(kept_waiting_account, make=partial(waiting_account_on, engine_of))
+def _summary_of_operations(
+    model: Model, arguments: argparse.Namespace, by: tuple[str, ...]
+) -> Summary:
+    """The summary by this machine, or by `--on` of a long run."""
+    selection = selection_of(model, arguments)
+    with work_on(engine_on(arguments.on), model) as work:
+        account_of = partial(kept_waiting_account, make=work.waiting_account)
+        return summary_from_operations.summarize(model, selection, by, account_of, work)
 
 
 def _summary(model: Model, arguments: argparse.Namespace, by: tuple[str, ...]) -> Summary:
@@ -52,16 +52,12 @@ def _summary(model: Model, arguments: argparse.Namespace, by: tuple[str, ...]) -
         for option in ("rank", "since", "until", "last"):
             if getattr(arguments, option) is not None:
                 if model.completeness.paused_processes:  # some operations are on record
-                    return summary_from_operations.summarize(
-                        model, selection_of(model, arguments), by, _account_of(arguments.on)
-                    )
+                    return _summary_of_operations(model, arguments, by)
                 message = f"cannot report --{option} of {model.path}: it has totals only"
                 raise UsageError(message, "Record with --mode trace to be able to")
         communicators = communicator_rows(model, arguments.comm) if arguments.comm else None
         return summary_from_counters.summarize(model, communicators, arguments.op, by)
-    selection = selection_of(model, arguments)
-    account_of = _account_of(arguments.on)
-    return summary_from_operations.summarize(model, selection, by, account_of)
+    return _summary_of_operations(model, arguments, by)
 
 
 def _exposure(model: Model, files: list[str]) -> KernelExposure | None:

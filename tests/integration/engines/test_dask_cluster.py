@@ -155,6 +155,43 @@ def test_reports_are_equal(
     assert answers[0] == answers[1]
 
 
+@pytest.mark.parametrize(
+    "options", [(), ("--by", "rank,size"), ("--op", "AllReduce", "--rank", "1")]
+)
+def test_sums_of_long_runs_are_equal(
+    options: tuple[str, ...],
+    cluster: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Workers sum up operations, one of them is killed meanwhile, and the command gets sums."""
+    import distributed
+
+    _attempts(tmp_path / "capture")
+    words = ["report", "--json", str(tmp_path / "capture"), *options]
+    assert main(words) == 0
+    expected = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr("ncclscope.analysis.report_stage.MOST_HERE", 0)
+    submit_each, stages = ClusterEngine._submit_each, list[str]()
+
+    def submit_and_kill(engine: ClusterEngine, do: Any, items: Any) -> list[Any]:
+        futures = submit_each(engine, do, items)
+        stages.append(getattr(do, "__name__", type(do).__name__))
+        if stages[-1] == "SumOperations":
+            with distributed.Client(cluster) as client:
+                os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+        return futures
+
+    monkeypatch.setattr(ClusterEngine, "_submit_each", submit_and_kill)
+    assert main([*words, "--on", cluster.scheduler_address]) == 0
+    answer = capsys.readouterr()
+    assert json.loads(answer.out) == expected
+    assert stages == ["LookAt", "SumOperations", "_as_is"]
+    assert f"stages on {cluster.scheduler_address}: " in answer.err
+    assert not list((tmp_path / "capture").glob(".model-*"))
+
+
 def test_the_account_of_waiting_is_equal(cluster: Any, tmp_path: Path) -> None:
     """Of a long run workers make it, window by window; each opens the saved model itself."""
     _attempts(tmp_path / "capture")

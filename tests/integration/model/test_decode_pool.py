@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ncclscope.analysis import kernel_time as analysis_busy
-from ncclscope.analysis.kernel_time import kernel_times
+from ncclscope.analysis.kernel_time import KernelTime, kernel_sums, kernel_time
 from ncclscope.analysis.selection import Selection
 from ncclscope.arrays import chunks, library
 from ncclscope.errors import NcclscopeError
@@ -102,6 +102,12 @@ def test_a_workers_fault_is_raised(capture: Path, monkeypatch: pytest.MonkeyPatc
         open_model(capture)
 
 
+def busy_of(model: Model) -> KernelTime:
+    by = ("communicator", "function")
+    rows = [(0, len(model.tables["operations"]["event"]))]
+    return kernel_time(kernel_sums(model, Selection(), by, rows), model.words["function"], by)
+
+
 def test_large_processes_are_read_piece_by_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +119,7 @@ def test_large_processes_are_read_piece_by_piece(
     from_transcript(TRANSCRIPTS / "2.31.2-v7-2ranks", tmp_path / "real")
     for path in (tmp_path / "synthetic", tmp_path / "real"):
         whole = open_model(path)
-        busy = kernel_times(whole, Selection(), ("communicator", "function"))
+        busy = busy_of(whole)
         with monkeypatch.context() as small:
             small.setattr(chunks, "_CHUNK_ROWS", 37)
             small.setattr(analysis_busy, "_CHUNK_ROWS", 41)
@@ -122,4 +128,4 @@ def test_large_processes_are_read_piece_by_piece(
             made = open_model(path)
             check_same(made, whole)
             assert len(made.tables["operations"]["event"]) > 4 * 37
-            assert kernel_times(made, Selection(), ("communicator", "function")) == busy
+            assert busy_of(made) == busy
