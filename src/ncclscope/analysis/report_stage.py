@@ -47,8 +47,9 @@ TEXT_KEYS = {
     "traffic": ("form", "global_rank", "peer_rank", "node", "peer_node"),
     "arrival_coverage": ("communicator",),
 }
-_TABLES = ("sums", "histogram", *TEXT_KEYS, *KERNEL_TABLES)
+TABLES = ("sums", "histogram", *TEXT_KEYS, *KERNEL_TABLES)
 Extent = tuple[int, int]  # from and to, ns
+SumsOf = Callable[[Model, Selection, tuple[str, ...]], "ReportSums"]  # makes them, or has them
 ModelOf = Callable[[], Model]  # a task asks for the model where it runs
 
 
@@ -73,6 +74,10 @@ class Work:
         tasks = None if self.threads is None else tasks_on(self.engine, model)
         return waiting_account(model, selection, tasks=tasks)
 
+    def sums(self, model: Model, selection: Selection, by: tuple[str, ...]) -> "ReportSums":
+        """Sums of the selected operations, made by it."""
+        return report_sums(self, model, selection, by)
+
 
 @dataclass(frozen=True, slots=True)
 class ReportSums:
@@ -82,13 +87,18 @@ class ReportSums:
     tables: dict[str, SumTable]
 
 
+def is_long(model: Model) -> bool:
+    """Whether its operations are too many for the command."""
+    return rows_of_table(model, "operations") > MOST_HERE
+
+
 @contextmanager
 def work_on(engine_of: Engines | None, model: Model) -> Iterator[Work]:
     """An engine's work on a model: that of `engine_of` where the run is long, and the model lies
     where workers can see it; else this machine's.
     """
-    long = rows_of_table(model, "operations") > MOST_HERE
-    if engine_of is None or not long or not model.seal or not os.access(model.path, os.W_OK):
+    visible = model.seal and os.access(model.path, os.W_OK)
+    if engine_of is None or not is_long(model) or not visible:
         with here([], model.path) as engine:
             yield Work(engine, lambda: model, None)
         return
@@ -110,9 +120,15 @@ def report_sums(work: Work, model: Model, selection: Selection, by: tuple[str, .
     shares = shares_of(bundles, ranks, rows_of_table(model, "instances"))
     do = SumOperations(work.model_of, selection, by, began_ns, ended_ns, work.threads)
     merged = work.engine.reduce(do, shares, merge_sums)
-    tables = work.engine.map(_as_is, [merged[place] for place in range(len(_TABLES))])
+    tables = work.engine.map(_as_is, [merged[place] for place in range(len(TABLES))])
     span = (began_ns, ended_ns) if spans else None
-    return ReportSums(span, dict(zip(_TABLES, tables, strict=True)))
+    return ReportSums(span, dict(zip(TABLES, tables, strict=True)))
+
+
+def sums_here(model: Model, selection: Selection, by: tuple[str, ...]) -> ReportSums:
+    """The same by this machine."""
+    with work_on(None, model) as work:
+        return report_sums(work, model, selection, by)
 
 
 def _as_is(table: SumTable) -> SumTable:
@@ -217,7 +233,7 @@ def _ranks(model: Model, process: ProcessOperations) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class SumOperations:
-    """Sums up the selected operations of a share: by the place in _TABLES, each table."""
+    """Sums up the selected operations of a share: by the place in TABLES, each table."""
 
     model_of: ModelOf
     selection: Selection
@@ -232,7 +248,7 @@ class SumOperations:
             kernels = threads.submit(kernel_sums, model, self.selection, self.by, share.operations)
             tables = self._texts(model, share)
             tables |= kernels.result()
-        return {place: tables[name] for place, name in enumerate(_TABLES)}
+        return {place: tables[name] for place, name in enumerate(TABLES)}
 
     def _texts(self, model: Model, share: Share) -> dict[str, SumTable]:
         more = _OF_CONTEXT if model.has_context else ()

@@ -21,14 +21,7 @@ from ncclscope.analysis.kernel_time import KernelTime, kernel_time
 from ncclscope.analysis.query import Row, create_names, rows
 from ncclscope.analysis.ranks import RankRow
 from ncclscope.analysis.recording_coverage import calls_made, recorded_ns
-from ncclscope.analysis.report_stage import (
-    SLICES,
-    TEXT_KEYS,
-    ReportSums,
-    Work,
-    report_sums,
-    work_on,
-)
+from ncclscope.analysis.report_stage import SLICES, TEXT_KEYS, ReportSums, SumsOf, sums_here
 from ncclscope.analysis.sampled_operations import SampledOperations, sampled_operations
 from ncclscope.analysis.selection import KEYS, Selection
 from ncclscope.analysis.sum_tables import all_rows, create_sums
@@ -57,24 +50,27 @@ def summarize(
     selection: Selection,
     by: tuple[str, ...],
     account_of: AccountOf = waiting_account,
-    work: Work | None = None,
+    sums_of: SumsOf = sums_here,
 ) -> Summary:
-    """Everything a report shows about the selected operations. `account_of`: makes the account of
-    waiting, or has it already; `work`: what sums up operations, unless this machine does.
+    """Everything a report shows about the selected operations. `account_of`, `sums_of`: make the
+    account of waiting and the sums of operations, or have them already.
     """
     with_steps = with_periodic_steps(model) if "step" in by else model
-    if work is None or with_steps is not model:  # steps that are not saved are here alone
-        with work_on(None, with_steps) as here:
-            return _summarize(here, with_steps, selection, by, account_of)
-    return _summarize(work, model, selection, by, account_of)
+    if with_steps is not model:
+        sums_of = sums_here  # these steps are not saved: nobody else knows them
+    return _summarize(with_steps, selection, by, account_of, sums_of)
 
 
 def _summarize(
-    work: Work, model: Model, selection: Selection, by: tuple[str, ...], account_of: AccountOf
+    model: Model,
+    selection: Selection,
+    by: tuple[str, ...],
+    account_of: AccountOf,
+    sums_of: SumsOf,
 ) -> Summary:
     with Threads(1) as threads:  # both run outside of the interpreter most of the time
         waiting_result = threads.submit(account_of, model, selection)
-        sums = report_sums(work, model, selection, by)
+        sums = sums_of(model, selection, by)
         with open_connection() as connection:
             create_names(connection, model)
             for name in TEXT_KEYS:

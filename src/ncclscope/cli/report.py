@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from ncclscope.analysis import summary_from_counters, summary_from_operations
 from ncclscope.analysis.counted_completeness import has_counters_only
 from ncclscope.analysis.groups import Group
+from ncclscope.analysis.kept_sums import is_kept, keep_sums, kept_sums
 from ncclscope.analysis.kernel_exposure import KernelExposure, kernel_exposure
-from ncclscope.analysis.report_stage import work_on
-from ncclscope.analysis.selection import communicator_rows, parse_by
+from ncclscope.analysis.report_stage import ReportSums, work_on
+from ncclscope.analysis.selection import Selection, communicator_rows, parse_by
 from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
-from ncclscope.analysis.waiting.kept_account import kept_waiting_account
+from ncclscope.analysis.waiting.kept_account import kept_account, kept_waiting_account
 from ncclscope.arrays.freed_memory import keep_freed_memory
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.engine_options import engine_on
@@ -40,11 +41,21 @@ _WIDEST = 160
 def _summary_of_operations(
     model: Model, arguments: argparse.Namespace, by: tuple[str, ...]
 ) -> Summary:
-    """The summary by this machine, or by `--on` of a long run."""
+    """The summary by this machine, or by `--on` of a long run; of what is kept neither is asked."""
     selection = selection_of(model, arguments)
-    with work_on(engine_on(arguments.on), model) as work:
+    keeps = is_kept(model, selection, by)
+    sums = kept_sums(model) if keeps else None
+    has_all = sums is not None and kept_account(model) is not None
+    with work_on(None if has_all else engine_on(arguments.on), model) as work:
+
+        def sums_of(model: Model, selection: Selection, by: tuple[str, ...]) -> ReportSums:
+            made = sums or work.sums(model, selection, by)
+            if keeps and sums is None:
+                keep_sums(model, made)
+            return made
+
         account_of = partial(kept_waiting_account, make=work.waiting_account)
-        return summary_from_operations.summarize(model, selection, by, account_of, work)
+        return summary_from_operations.summarize(model, selection, by, account_of, sums_of)
 
 
 def _summary(model: Model, arguments: argparse.Namespace, by: tuple[str, ...]) -> Summary:

@@ -8,7 +8,8 @@
     waits            each operation's instance and waits
     missing, behind  operations that are not on record
 
-Between them, the command does what needs little of each process: build.py.
+Between them, the command does what needs little of each process: build.py. The stage `report`, in
+which operations of a saved model are summed up, is analysis/report_stage.py.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

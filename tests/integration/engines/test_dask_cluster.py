@@ -190,6 +190,9 @@ def test_sums_of_long_runs_are_equal(
     assert stages == ["LookAt", "SumOperations", "_as_is"]
     assert f"stages on {cluster.scheduler_address}: " in answer.err
     assert not list((tmp_path / "capture").glob(".model-*"))
+    if not options:  # sums and account are kept: nobody is asked
+        assert main([*words, "--on", "tcp://127.0.0.1:9"]) == 0
+        assert json.loads(capsys.readouterr().out) == expected
 
 
 def test_the_account_of_waiting_is_equal(cluster: Any, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ncclscope.analysis.report_stage import Work, report_sums, shares_of
-from ncclscope.analysis.selection import Selection
+from ncclscope.analysis.kept_sums import is_kept, keep_sums, kept_sums
+from ncclscope.analysis.report_stage import Work, report_sums, shares_of, sums_here
+from ncclscope.analysis.selection import DEFAULT_BY, Selection
 from ncclscope.analysis.sum_tables import NOTHING, SumTable, merge_sums
 from ncclscope.analysis.summary_from_operations import summarize
 from ncclscope.analysis.waiting.account_on_engine import SavedModel
@@ -59,7 +60,8 @@ def on_engine(engine: RepeatingEngine, model: Model) -> Work:
 
 def answer(model: Model, selection: Selection, by: tuple[str, ...], work: Work | None) -> Any:
     """A summary's numbers: texts of doubles differ where their last bits do."""
-    summary = summarize(model, selection, by, lambda *_: (None, ()), work)
+    sums_of = sums_here if work is None else work.sums
+    summary = summarize(model, selection, by, lambda *_: (None, ()), sums_of)
     return asdict(replace(summary, model=None))  # type: ignore[arg-type]
 
 
@@ -140,6 +142,38 @@ def test_the_command_reads_no_operations(tmp_path: Path) -> None:
     assert answer(replace(model, tables=tables), Selection(), BY[0], work) == expected
     with pytest.raises(AssertionError, match="was read"):
         answer(replace(model, tables=tables), Selection(), BY[0], None)
+
+
+def test_kept_sums_are_those_that_were_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of("attempts", tmp_path)
+    assert not is_kept(model, Selection(), DEFAULT_BY)
+    monkeypatch.setattr("ncclscope.analysis.report_stage.MOST_HERE", 0)
+    assert is_kept(model, Selection(), DEFAULT_BY)
+    assert not is_kept(model, Selection(ranks=(1,)), DEFAULT_BY)
+    assert not is_kept(model, Selection(), ("rank",))
+    made = sums_here(model, Selection(), DEFAULT_BY)
+    assert kept_sums(model) is None
+    keep_sums(model, made)
+    kept = kept_sums(model)
+    assert kept is not None
+    assert kept.span == made.span
+    expected = answer(model, Selection(), DEFAULT_BY, None)
+    summary = summarize(model, Selection(), DEFAULT_BY, lambda *_: (None, ()), lambda *_: kept)
+    assert asdict(replace(summary, model=None)) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("column", ["communicator", "function", "node"])
+def test_kept_sums_of_what_is_not_there_are_none(column: str, tmp_path: Path) -> None:
+    """Whoever may write into a capture may also give a digest to what is written there."""
+    model = model_of("attempts", tmp_path)
+    made = sums_here(model, Selection(), DEFAULT_BY)
+    for table in made.tables.values():
+        if column in table.columns:
+            table.columns[column][:1] = 1000
+    keep_sums(model, made)
+    assert kept_sums(model) is None
 
 
 def test_unknown_sums_stay_unknown() -> None:
