@@ -62,6 +62,7 @@ MEASURING = {
     "integration/live/test_top.py": "names the late rank of a job in real time",
     "integration/overhead/test_overhead.py::test_a_": "measures time",
     "integration/overhead/test_overhead.py::test_our_own_share": "measures time",
+    "integration/recorder/test_sanitizers.py::test_c_unit_tests": "times how calls of the disk wait",
     "integration/simulation/test_simulation.py::test_stamps": "who reads a stamp how late",
 }
 

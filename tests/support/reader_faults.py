@@ -57,7 +57,9 @@ def build_library(directory: Path) -> Path:
 def sweep(
     library: Path, whole: Path, work: Path, verb: str, most: int, errors: tuple[int, ...] = ERRORS
 ) -> Sweep:
-    """Makes calls of a verb fail with each error: all of them, or `most` spread over them."""
+    """Makes calls of a verb fail with each error: all of them, or `most` spread over them, and the
+    last but two: outputs come last, and two runs may differ by a call.
+    """
     request = json.dumps([str(whole), str(work), verb, most, errors])
     ran = subprocess.run(
         [sys.executable, "-m", "tests.support.reader_faults", request],
@@ -118,7 +120,7 @@ def _main(whole: Path, work: Path, verb: str, most: int, errors: list[int]) -> N
     assert run.code == 0, run.errors
     calls = int(count.read_text()) if count.exists() else 0
     step = max((calls - 1) / max(most - 1, 1), 1.0)
-    numbers = sorted({round(1 + step * n) for n in range(min(most, calls))})
+    numbers = sorted({round(1 + step * n) for n in range(min(most, calls))} | {max(calls - 2, 1)})
     ends = {}
     for number in numbers:
         for error in errors:

@@ -166,17 +166,21 @@ sys.stdin.readline()
     program = start_program(tmp_path / "c", _IMPORT + body)
     assert program.stdout is not None
     assert program.stdout.readline() == "sent\n"
-    # A pass comes every 0.5 s; the patience with open events alone would be one second more.
-    eventually(lambda: bool(list((tmp_path / "c").glob("*/log.*"))))
-    (log,) = (tmp_path / "c").glob("*/log.*")
-    content = log.read_bytes()
-    kinds = np.frombuffer(content[-(len(content) // 64) * 64 :], np.uint8)[::64]
-    assert layout.KINDS["P2pApi"] in kinds
+    log = eventually(lambda: _log_with(tmp_path / "c", layout.KINDS["P2pApi"]))
     page = eventually(lambda: _page_with_ranges(log.parent))
     texts = open_process(log.parent).range_texts
     assert [texts[int(slot["text"])] for _, _, slot in page.open_ranges] == ["epoch", "step"]
     program.kill()
     program.communicate()
+
+
+def _log_with(capture: Path, kind: int) -> Path | None:
+    """The log of a job while it runs, once it has a slot of a kind."""
+    for log in capture.glob("*/log.*"):
+        content = log.read_bytes()
+        if kind in np.frombuffer(content[-(len(content) // 64) * 64 :], np.uint8)[::64]:
+            return log
+    return None
 
 
 def _page_with_ranges(folder: Path):  # type: ignore[no-untyped-def]
