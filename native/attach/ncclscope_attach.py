@@ -29,10 +29,12 @@ _MOST_GROUPS = 1024
 _KERNELS_FILE, _PIPELINES_FILE = "ncclscope_kernels.py", "ncclscope_pipelines.py"  # beside this one
 _KERNEL_STEPS = 3  # unless NCCLSCOPE_KERNELS_AT says how many
 
-# Replaces the methods of record_function; in the globals of torch.autograd.profiler.
+# The first statements of record_function's methods, and whole methods where a release's own cannot
+# be extended; in the globals of torch.autograd.profiler.
+_FIRST_STATEMENTS = {"__enter__": "_ncclscope_push(self.name)", "__exit__": "_ncclscope_pop()"}
 _RECORD_FUNCTION_SOURCE = """
 def __enter__(self):
-    _ncclscope_push(self.name, 2)
+    _ncclscope_push(self.name)
     return _ncclscope_enter(self)
 def __exit__(self, exc_type, exc_value, traceback):
     try:
@@ -124,17 +126,56 @@ def _patch_record_function(recorder, torch):
     made = _in_module_of(
         profiler,
         _RECORD_FUNCTION_SOURCE,
-        _ncclscope_push=recorder.range_push,
+        _ncclscope_push=recorder.push_record_function,
         _ncclscope_pop=recorder.range_pop,
         _ncclscope_enter=wrapped.__enter__,
         _ncclscope_exit=wrapped.__exit__,
     )
-    for name in ("__enter__", "__exit__"):
-        before, after = wrapped.__dict__[name], made[name]
+    for name, statement in _FIRST_STATEMENTS.items():
+        before = wrapped.__dict__[name]
+        after = _extended(profiler, before, statement) or made[name]
         after.__wrapped__ = before
         after.__annotations__ = dict(getattr(before, "__annotations__", {}))
         after.__qualname__, after.__module__ = before.__qualname__, before.__module__
         setattr(wrapped, name, after)
+
+
+def _extended(module, method, statement):
+    """The method with one more statement at its beginning; None where that cannot be had.
+
+    A function around it costs a second Python frame, which is most of what a range costs.
+    """
+    import ast
+    import inspect
+    import textwrap
+
+    try:
+        lines, first = inspect.getsourcelines(method)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+        ast.increment_lineno(tree, first - 1)  # tracebacks show PyTorch's own lines
+        as_written = _method_of(module, tree)
+        tree.body[0].body.insert(0, ast.copy_location(ast.parse(statement).body[0], tree.body[0]))
+        ast.fix_missing_locations(tree)
+        made = _method_of(module, tree)
+    except Exception:  # no source, or not a plain function
+        return None
+    parts = "co_code", "co_names", "co_varnames", "co_freevars"
+    own, read = method.__code__, as_written.__code__
+    # The file may have changed since it was imported.
+    is_same = all(getattr(own, part) == getattr(read, part) for part in parts)
+    is_plain = not own.co_freevars and method.__defaults__ is None  # no decorator, no super()
+    return made if is_same and is_plain else None
+
+
+def _method_of(module, tree):
+    """The function that a tree defines, without annotations: their names may be gone."""
+    arguments = tree.body[0].args
+    for argument in (*arguments.args, *arguments.kwonlyargs):
+        argument.annotation = None
+    tree.body[0].returns = None
+    made = {}
+    exec(compile(tree, module.__file__, "exec", dont_inherit=True), module.__dict__, made)
+    return made[tree.body[0].name]
 
 
 def _patch_engine(recorder, torch):

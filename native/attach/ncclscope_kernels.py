@@ -10,6 +10,7 @@ PyTorch wants it. The trace goes into the process's folder of the capture, and a
 context.jsonl says so, or why there is none. Nothing here may raise into the job.
 """
 
+import functools
 import os
 import sys
 import time
@@ -31,7 +32,6 @@ class KernelTaker:
         self._recorder, self._torch, self._write = recorder, torch, write
         self._files = 0
         self._steps = 0  # still wanted; 0: there is no request
-        self._step_ended = False  # between an optimizer's end and the end of its range
         self._runs = 0  # backward passes when the last step ended
 
     def ask(self, steps, after_ns=0, at_step=0):
@@ -50,7 +50,7 @@ class KernelTaker:
         self._profile, self._ends_ns, self._counted = None, [], 0
         self._watch_steps()
         if self._at_step == 0 and not after_ns:
-            self._quietly(self._start)
+            self._quietly(self._start, time.time_ns())
 
     def _why_not(self):
         """Why the profiler cannot run; "": it can."""
@@ -64,54 +64,59 @@ class KernelTaker:
 
     # ---- ends of steps ----
     def _watch_steps(self):
-        """Puts functions around those that the patched record_function calls."""
-        names = self._torch.autograd.profiler.__dict__
-        self._exit, self._pop = names["_ncclscope_exit"], names["_ncclscope_pop"]
-        names["_ncclscope_exit"], names["_ncclscope_pop"] = self._exit_and_look, self._pop_and_look
+        """Puts a function around the end of record_function's ranges: only while it is needed,
+        because it costs a Python frame each time.
+        """
+        watched = self._torch.autograd.profiler.record_function
+        self._exit = leave = watched.__exit__
+
+        @functools.wraps(leave)
+        def leave_and_look(record, exc_type, exc_value, traceback):
+            now_ns = time.time_ns()  # its first statement ends the range
+            try:
+                return leave(record, exc_type, exc_value, traceback)
+            finally:
+                self._look(record.name.startswith(_OPTIMIZER), now_ns)
+
+        watched.__exit__ = leave_and_look
         self._recorder.on_step = self._marked_step
         self._runs = self._backward_runs()
 
     def _stop_watching(self):
-        names = self._torch.autograd.profiler.__dict__
-        names["_ncclscope_exit"], names["_ncclscope_pop"] = self._exit, self._pop
+        self._torch.autograd.profiler.record_function.__exit__ = self._exit
         self._recorder.on_step = None
         self._steps = 0
 
-    def _exit_and_look(self, record, exc_type, exc_value, traceback):
-        if record.name.startswith(_OPTIMIZER):
-            self._step_ended = True
-        return self._exit(record, exc_type, exc_value, traceback)
-
-    def _pop_and_look(self):
-        self._pop()
-        if self._step_ended:
-            self._step_ended = False
+    def _look(self, is_optimizer, ended_ns):
+        """A range has ended. It may have begun while an earlier request was watched."""
+        if not self._steps:
+            return
+        if is_optimizer:
             runs = self._backward_runs()
             marks = getattr(sys.modules.get("ncclscope.torch"), "_steps", 0)
             if runs != self._runs and not marks:
                 self._runs = runs
                 self._counted += 1
-                self._quietly(self._step, self._counted)
+                self._quietly(self._step, self._counted, ended_ns)
         elif self._profile is not None and time.monotonic() > self._deadline:
             self._quietly(self._stop)
 
     def _marked_step(self, number):
-        self._quietly(self._step, number + 1)
+        self._quietly(self._step, number + 1, time.time_ns())
 
     def _backward_runs(self):
         engine = self._torch.autograd.Variable._execution_engine
         return getattr(engine, "_runs", 0)
 
-    def _step(self, next_step):
+    def _step(self, next_step, ended_ns):
         """A step has ended; `next_step` is the number of the one that begins."""
         if self._capturing():
             return
-        now = time.time_ns()
         if self._profile is None:
-            if now >= self._after_ns and next_step >= self._at_step:
-                self._start()
+            if ended_ns >= self._after_ns and next_step >= self._at_step:
+                self._start(ended_ns)
             return
-        self._ends_ns.append(now)
+        self._ends_ns.append(ended_ns)
         self._steps -= 1
         if not self._steps or time.monotonic() > self._deadline:
             self._stop()
@@ -122,14 +127,14 @@ class KernelTaker:
         return cuda.is_available() and cuda.is_initialized() and cuda.is_current_stream_capturing()
 
     # ---- the profiler ----
-    def _start(self):
+    def _start(self, now_ns):
         profiler = self._torch.profiler
         if self._torch._C._autograd._profiler_enabled():
             raise RuntimeError("the job's own profiler runs")
         activities = set(profiler.supported_activities())
         if profiler.ProfilerActivity.CUDA in activities:
             activities = {profiler.ProfilerActivity.CUDA}
-        self._ends_ns.append(time.time_ns())
+        self._ends_ns.append(now_ns)
         self._deadline = time.monotonic() + LONGEST_S
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -41,14 +41,14 @@ static char attach_path[PATH_MAX];
 // ---- arguments ----
 // What an argument says a range is: a number from `text`, or the text itself.
 static bool set_text(struct range *range, object *text) {
-    if (python_has_type(text, py.PyLong_Type)) {
+    bool is_text = python_has_type(text, py.PyUnicode_Type);
+    if (!is_text && python_has_type(text, py.PyLong_Type)) {
         u64 number = py.PyLong_AsUnsignedLongLongMask(text);
         range->text = number < RANGE_TEXTS ? (u32)number : 0;
         return true;
     }
     ssize_t bytes;
-    const char *utf8 =
-        python_has_type(text, py.PyUnicode_Type) ? py.PyUnicode_AsUTF8AndSize(text, &bytes) : NULL;
+    const char *utf8 = is_text ? py.PyUnicode_AsUTF8AndSize(text, &bytes) : NULL;
     if (!utf8) {
         py.PyErr_Clear();  // a lone surrogate
         return false;
@@ -90,6 +90,15 @@ static object *range_push_fn(object *self, object *const *arguments, ssize_t cou
     struct range range;
     u64 payload;
     set_range(&range, arguments, count, &payload);  // without a text, its pop still finds a push
+    range_push(&range, PYTHON_STACK);
+    return python_none();
+}
+
+// Called for every range of PyTorch's own: without the source that it always has.
+static object *push_record_function_fn(object *self, object *const *arguments, ssize_t count) {
+    (void)self;
+    struct range range = {.source = RANGE_RECORD_FUNCTION};
+    if (count) set_text(&range, arguments[0]);
     range_push(&range, PYTHON_STACK);
     return python_none();
 }
@@ -151,6 +160,7 @@ static object *is_recording_fn(object *self, object *const *arguments, ssize_t c
 
 static struct method methods[] = {
     {"range_push", range_push_fn, FAST_CALL, "range_push(text, source=5, payload=None)"},
+    {"push_record_function", push_record_function_fn, FAST_CALL, "push_record_function(text)"},
     {"range_pop", range_pop_fn, FAST_CALL, "range_pop(): ends the innermost range_push."},
     {"mark", mark_fn, FAST_CALL, "mark(text, source=5, payload=None)"},
     {"text", text_fn, FAST_CALL, "text(str) -> int: a number for range_push; 0: no room."},
@@ -203,6 +213,7 @@ static bool make_module(void) {
     object *made = py.PyImport_AddModule(MODULE_NAME);  // owned by sys.modules
     object *dict = made ? py.PyModule_GetDict(made) : NULL;
     if (!dict) return false;
+    python_learn_layout();
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (!set_item(dict, methods[i].name, py.PyCFunction_NewEx(&methods[i], NULL, NULL)))
             return false;

@@ -5,6 +5,8 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#define PYTHON_3_12 0x030C0000ul
+
 struct python_api py;
 static bool is_complete;
 
@@ -20,6 +22,8 @@ static void look_up(void) {
     *(void **)&py.current_interpreter = dlsym(RTLD_DEFAULT, "PyInterpreterState_Get");
     if (!py.current_interpreter)  // before 3.9
         *(void **)&py.current_interpreter = dlsym(RTLD_DEFAULT, "_PyInterpreterState_Get");
+    const unsigned long *version = dlsym(RTLD_DEFAULT, "Py_Version");  // from 3.11 on
+    py.none_is_immortal = version && *version >= PYTHON_3_12;
     is_complete = complete;
 }
 
@@ -33,13 +37,23 @@ bool python_is_main_interpreter(void) {
     return !py.current_interpreter || py.current_interpreter() == py.PyInterpreterState_Main();
 }
 
-bool python_has_type(object *value, const object *type) {
+bool python_says_type(object *value, const object *type) {
     object *its = py.PyObject_Type(value);
     py.Py_DecRef(its);  // the type lives on, as long as its object
     return its == type;
 }
 
-object *python_none(void) {
-    py.Py_IncRef(py._Py_NoneStruct);
-    return py._Py_NoneStruct;
+// An object has its type behind its count of references: at the second word, or at the fourth in a
+// Python without the GIL. A text and a number that agree show which.
+void python_learn_layout(void) {
+    const size_t words[] = {1, 3};
+    object *text = py.PyUnicode_FromString("ncclscope"), *number = py.PyLong_FromUnsignedLong(1);
+    for (size_t i = 0; text && number && i < sizeof words / sizeof *words; i++)
+        if (((object **)text)[words[i]] == py.PyUnicode_Type &&
+            ((object **)number)[words[i]] == py.PyLong_Type) {
+            py.type_offset = words[i] * sizeof(object *);
+            break;
+        }
+    if (text) py.Py_DecRef(text);
+    if (number) py.Py_DecRef(number);
 }

@@ -143,14 +143,35 @@ def test_hostile_arguments_do_no_harm(tmp_path: Path) -> None:
 for one in (None, object(), b"bytes", 1.5, -1, 1 << 200, "\\ud800", "x" * 100000, [], "\\0"):
     native.range_push(one); native.range_push("x", one); native.range_push("x", 2, one)
     native.mark(one); native.mark("x", one, one); native.text(one); native.context_line(one)
-    native.on_communicator(one)
-    for _ in range(3): native.range_pop()
+    native.on_communicator(one); native.push_record_function(one)
+    for _ in range(4): native.range_pop()
 for _ in range(10): native.range_pop("and", "more")
 native.range_push(); native.range_pop(); native.mark(); native.text(); native.text(1, 2)
+native.push_record_function(); native.range_pop()
 """
     process = _record(tmp_path, _GIVE_TO_MAIN, _BEGIN + body)
     assert process.ended
     assert all(one.end_ns >= one.start_ns for one in ranges_of(process))
+
+
+def test_ranges_of_record_function_keep_their_texts_and_no_references(tmp_path: Path) -> None:
+    body = """
+class Text(str): pass
+text, none = "FSDP::all_gather (blocks.%d)" % rank, sys.getrefcount(None)
+before = sys.getrefcount(text)
+for one in (text, Text("a subclass is no text"), 7, text) * 50:
+    native.push_record_function(one); native.range_pop()
+del one
+assert sys.getrefcount(text) == before
+assert abs(sys.getrefcount(None) - none) < 20
+"""
+    process = _record(tmp_path, _GIVE_TO_MAIN, "rank = 3\n" + _BEGIN + body)
+    ranges = ranges_of(process)
+    assert len(ranges) == 200
+    texts = [one.text for one in ranges]
+    assert texts.count("FSDP::all_gather (blocks.3)") == 100
+    assert not any("subclass" in text for text in texts)
+    assert {one.source for one in ranges} == {layout.RANGE_RECORD_FUNCTION}
 
 
 def test_fork_children_and_threads(tmp_path: Path) -> None:
