@@ -19,7 +19,8 @@ from ncclscope.analysis.measures import (
 from ncclscope.analysis.query import Row, rows
 from ncclscope.analysis.sampling import GroupSample
 from ncclscope.analysis.selection import KEYS
-from ncclscope.analysis.sum_tables import SumTable, create_sums
+from ncclscope.analysis.sum_columns import SumTable
+from ncclscope.analysis.sum_tables import create_sums
 from ncclscope.model.model import Model
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_bytes
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ncclscope.analysis.report_stage import TABLES, ReportSums, is_long
 from ncclscope.analysis.selection import DEFAULT_BY, Selection
-from ncclscope.analysis.sum_tables import NOTHING, SumTable
+from ncclscope.analysis.sum_columns import NOTHING, SumTable
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
 from ncclscope.model.store.kept_answers import keep_answer, kept_answer

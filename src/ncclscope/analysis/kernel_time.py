@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import Selection
-from ncclscope.analysis.sum_tables import SumTable
+from ncclscope.analysis.sum_columns import SumTable
 from ncclscope.arrays import intervals
 from ncclscope.arrays.joins import factorize, take_small
 from ncclscope.arrays.types import Ints

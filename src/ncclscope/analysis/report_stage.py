@@ -23,7 +23,8 @@ from ncclscope.analysis.kernel_time import KERNEL_TABLES, kernel_sums
 from ncclscope.analysis.measures import extent
 from ncclscope.analysis.query import Rows, connect, sql_text
 from ncclscope.analysis.selection import DEFAULT_BY, KEYS, Selection
-from ncclscope.analysis.sum_tables import SumTable, fetch_sums, merge_sums
+from ncclscope.analysis.sum_columns import SumTable
+from ncclscope.analysis.sum_tables import fetch_sums, merge_sums
 from ncclscope.analysis.waiting.account import Answer, waiting_account
 from ncclscope.analysis.waiting.account_on_engine import SavedModel, tasks_on
 from ncclscope.analysis.waiting.windows import MOST_AT_ONCE

@@ -1,33 +1,24 @@
-"""Sums of operations by keys, as columns of whole numbers: what tasks return, merge and send.
+"""Tables of sums from SQL texts, merged, and as tables of SQL again.
 
-Everything in the SQL texts is a sum, a count, a least or a most by keys, so sums of parts of the
-operations merge into those of all, value by value. Names are their codes, and NULL is NOTHING.
+Everything in the texts is a sum, a count, a least or a most by keys, so sums of parts of the
+operations merge into those of all, value by value.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import duckdb
 import numpy as np
 
 from ncclscope.analysis.query import Row, columns_of_names, name_of_code, sums_that_fit
+from ncclscope.analysis.sum_columns import NOTHING, SumTable
 from ncclscope.model.model import Model
 from ncclscope.model.schema import Columns
 from ncclscope.model.sql_views import open_connection
 
 _ALIAS = re.compile(r"\bas (\w+),?$", re.MULTILINE)  # of texts: those that are no keys have one
-NOTHING = -(1 << 62)  # no sum is that small
 _LEAST = ("shortest_ns",)
 _MOST = ("longest_ns", "inferred", "error_ns")  # all others are added up
-
-
-@dataclass(frozen=True, slots=True)
-class SumTable:
-    """One row for each combination of keys; all columns are int64."""
-
-    keys: tuple[str, ...]
-    columns: Columns
 
 
 def fetch_sums(

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ncclscope.model.decode_pool import Decoder, decoders
 from ncclscope.model.model import Progress
 from ncclscope.threads import in_threads
+
+if TYPE_CHECKING:
+    from ncclscope.model.decode_pool import Decoder
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -41,7 +43,7 @@ class Engine(Protocol):
     repeats: bool
     threads: int
 
-    def decoders(self, folders: Sequence[Path]) -> AbstractContextManager[list[Decoder]]:
+    def decoders(self, folders: Sequence[Path]) -> AbstractContextManager["list[Decoder]"]:
         """Decoders of process folders: the first decodes the first one, and so on in turns."""
 
     def bundles(self, processes: Sequence[ProcessOperations]) -> list[list[ProcessOperations]]:
@@ -79,7 +81,9 @@ class _Here:
         self._target = target
         self.threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
 
-    def decoders(self, folders: Sequence[Path]) -> AbstractContextManager[list[Decoder]]:
+    def decoders(self, folders: Sequence[Path]) -> AbstractContextManager["list[Decoder]"]:
+        from ncclscope.model.decode_pool import decoders  # a saved model needs no decoder
+
         return decoders(folders, self._target)
 
     def bundles(self, processes: Sequence[ProcessOperations]) -> list[list[ProcessOperations]]:

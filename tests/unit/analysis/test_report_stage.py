@@ -11,7 +11,8 @@ import pytest
 from ncclscope.analysis.kept_sums import is_kept, keep_sums, kept_sums
 from ncclscope.analysis.report_stage import Work, report_sums, shares_of, sums_here
 from ncclscope.analysis.selection import DEFAULT_BY, Selection
-from ncclscope.analysis.sum_tables import NOTHING, SumTable, merge_sums
+from ncclscope.analysis.sum_columns import NOTHING, SumTable
+from ncclscope.analysis.sum_tables import merge_sums
 from ncclscope.analysis.summary_from_operations import summarize
 from ncclscope.analysis.waiting.account_on_engine import SavedModel
 from ncclscope.model.build import open_model
