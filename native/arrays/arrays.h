@@ -228,6 +228,8 @@ typedef int16_t i16;
     /* settled.c */                                                                                 \
     F(int, settle, (const struct slot_log *log, const struct tick_converter *converter,             \
                     struct settled *found))                                                         \
+    F(int, settle_segment, (const union slot *slots, i64 count, u64 low_ticks, u64 high_ticks,      \
+                            const struct tick_converter *converter, struct settled *found))         \
     /* fields.c */                                                                                  \
     F(void, fields, (const u64 *addresses, i64 count, const struct tick_converter *converter,       \
                      const struct column_list *list))                                               \

@@ -17,7 +17,7 @@ from ctypes import (
 )
 
 # Of the lists; a library that says another number was built from other sources.
-VERSION = 0x7421E969B96E7F61
+VERSION = 0xC370B335583B10AA
 
 
 class Lines(Structure):
@@ -334,6 +334,9 @@ FUNCTIONS = {
     "ncclscope_index": (None, (c_void_p, c_void_p, c_void_p, c_int64, c_void_p)),
     "ncclscope_apply_states": (None, (c_void_p, c_void_p, c_int64, c_void_p, c_int64)),
     "ncclscope_settle": (c_int, (c_void_p, c_void_p, c_void_p)),
+    "ncclscope_settle_segment": (c_int, (
+        c_void_p, c_int64, c_uint64, c_uint64, c_void_p, c_void_p,
+    )),
     "ncclscope_fields": (None, (c_void_p, c_int64, c_void_p, c_void_p)),
     "ncclscope_positions_of": (None, (c_void_p, c_int64, c_void_p, c_int64, c_void_p)),
     "ncclscope_sibling_before": (None, (c_void_p, c_void_p, c_void_p)),

@@ -15,6 +15,7 @@ from ncclscope.capture.segment import Slots, open_file, read_file
 from ncclscope.errors import FormatError
 
 RECORD = np.dtype([("tally", dtypes.OURS.dtypes["Tally"]), ("times", dtypes.OURS.times)])
+NO_CALL_COUNTS, NO_SLOTS = np.empty(0, RECORD), np.empty(0, dtypes.OURS.dtypes["Tally"])
 _READ = partial(read_file, largest_bytes=LARGEST_TALLY)
 _KEY_FIELDS = ("level", "comm", "func", "count", "dtype", "algo", "proto", "bits")
 
@@ -56,7 +57,7 @@ def read_call_counts(path: Path, unreadable: list[str] | None = None) -> npt.NDA
     except (FormatError, OSError) as error:
         if unreadable is not None and os.path.lexists(path):
             unreadable.append(str(error))
-        return np.empty(0, RECORD)
+        return NO_CALL_COUNTS
     times = dtypes.check_schema(header.schema).times  # of an earlier minor version: shorter
     written = np.dtype([("tally", RECORD["tally"]), ("times", times)])
     usable = max(len(data) - header.header_bytes, 0) // written.itemsize

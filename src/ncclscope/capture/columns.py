@@ -5,6 +5,7 @@ A Field says which field of a slot becomes a column, and what its numbers mean.
 """
 
 import ctypes
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -257,19 +258,26 @@ class Events:
         return np.stack([self.seen[name] for name in fields])
 
 
-def log_for_c(log: SlotLog, clock: TickClock) -> tuple[_abi.SlotLog, list[npt.NDArray[Any]]]:
-    """The log for the compiled loops, and the arrays that must outlive it."""
-    blocks = log.blocks
+def log_for_c(log: SlotLog, clock: TickClock) -> tuple[_abi.SlotLog, Ints]:
+    """The log for the compiled loops, and the array that must outlive it."""
+    blocks, segments = log.blocks, len(log.segments)
     stream, place = blocks.key >> KEY_SHIFT, blocks.key & (INDEX_LIMIT - 1)
+    first_rows = [0, *itertools.accumulate(map(len, log.segments))]
+    # One array, because to ask where one is takes longer than to copy some thousand numbers.
+    kept = np.concatenate(
+        [
+            np.array([*map(address, log.segments), *first_rows], np.int64),
+            stream << layout.INDEX_BITS | place,
+            blocks.count,
+            blocks.row,
+            blocks.tid,
+        ]
+    )
+    count, base = len(blocks.key), int(kept.ctypes.data)
+    columns = [base + 8 * (2 * segments + 1 + column * count) for column in range(4)]
     low, high = clock.tick_range()
-    kept: list[npt.NDArray[Any]] = [
-        np.array([address(segment) for segment in log.segments], np.uint64),
-        np.cumsum([0, *(len(segment) for segment in log.segments)], dtype=np.int64),
-        stream << layout.INDEX_BITS | place,
-        *(np.ascontiguousarray(values) for values in (blocks.count, blocks.row, blocks.tid)),
-    ]
-    base, first, *columns = map(address, kept)
-    return _abi.SlotLog(len(log.segments), base, first, len(blocks.key), *columns, low, high), kept
+    for_c = _abi.SlotLog(segments, base, base + 8 * segments, count, *columns, low, high)
+    return for_c, kept
 
 
 def _list_for_c(events: Events, seen: npt.NDArray[np.bool_]) -> tuple[_abi.EventList, list[Any]]:
@@ -354,7 +362,7 @@ def index_events(
     if counts[layout.KINDS["State"]]:
         plans = {}  # `apply_states` changes slots
     list_of = np.full(256, NONE, np.int8)
-    converter, kept = TickConverter(clock, nonce), [kept_arrays]
+    converter, kept = TickConverter(clock, nonce), list[Any]([kept_arrays])
     occurring = [kind for kind in kinds if counts[layout.KINDS[kind]]]
     lists = (_abi.EventList * len(occurring))()
     events: dict[str, Events] = {

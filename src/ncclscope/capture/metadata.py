@@ -95,7 +95,7 @@ class Metadata:
     """Metadata slots by kind, in order."""
 
     def __init__(self, slots: Slots) -> None:
-        self._slots = slots
+        self._slots = slots.view(_WHOLE)
         self._kinds = slots["kind"]
         self._present = set(self._kinds.tolist())
         self._pieces: dict[int, list[tuple[int, int, int, bytes]]] | None = None
@@ -105,7 +105,9 @@ class Metadata:
         number, dtype = layout.KINDS[kind], dtypes.OURS.dtypes[kind]
         if number not in self._present:
             return np.empty(0, dtype)
-        return np.asarray(self._slots.view(_WHOLE)[self._kinds == number].view(dtype))
+        own = self._slots[self._kinds == number]
+        quick: npt.NDArray[np.void] = np.ndarray(len(own), dtype, own)  # quicker than a view
+        return quick
 
     def text_pieces(self, what: int) -> list[tuple[int, int, int, bytes]]:
         """Owner, offset, length and bytes of all pieces of one sort of text, in order."""
@@ -251,6 +253,15 @@ def counters(
                 if value:
                     counters[name, event] = max(value, counters.get((name, event), 0))
     return counters
+
+
+def dropped_events(counters: dict[tuple[str, int], int]) -> int:
+    """Events that NCCL reported and that are not on record, whatever the reason."""
+    return sum(
+        count
+        for (name, _), count in counters.items()
+        if name.startswith("dropped_") and name != "dropped_ranges"
+    )
 
 
 def read_meta_file(path: Path, damage: Damage) -> tuple[Header, Slots]:

@@ -11,7 +11,12 @@ import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout, metadata
 from ncclscope.capture.arena import Arena, Chunk, read_arena
-from ncclscope.capture.call_counts import CallCount, merge_call_counts, read_call_counts
+from ncclscope.capture.call_counts import (
+    NO_CALL_COUNTS,
+    CallCount,
+    merge_call_counts,
+    read_call_counts,
+)
 from ncclscope.capture.header import Header, launcher_rank
 from ncclscope.capture.live_page import LivePage, read_live_page
 from ncclscope.capture.liveness import counts_end_early
@@ -100,11 +105,7 @@ class Process:
 
     def dropped(self) -> int:
         """Events that NCCL reported and that are not on record, whatever the reason."""
-        return sum(
-            count
-            for (name, _), count in self.counters.items()
-            if name.startswith("dropped_") and name != "dropped_ranges"
-        )
+        return metadata.dropped_events(self.counters)
 
 
 def _join_arena(log: SlotLog, chunks: tuple[Chunk, ...]) -> SlotLog:
@@ -164,11 +165,11 @@ def _read_log(
     first_rows = [0, *itertools.accumulate(len(segment.slots) for segment in segments)]
     moved = [
         Blocks(s.blocks.key, s.blocks.count, s.blocks.row + first, s.blocks.tid)
+        if first
+        else s.blocks
         for s, first in zip(segments, first_rows, strict=False)
     ]
-    kinds = np.zeros(256, np.int64)
-    for segment in segments:
-        kinds += segment.kinds
+    kinds = sum((segment.kinds for segment in segments), np.zeros(256, np.int64))
     log = SlotLog([segment.slots for segment in segments], merge_blocks(moved), damage, kinds)
     for segment, first in zip(segments, first_rows, strict=False):
         if not len(segment.update_rows):
@@ -208,13 +209,14 @@ def open_process(folder: Path, with_log: bool = True) -> Process:
     its log it has no slots.
     """
     for _ in range(_ATTEMPTS):
-        paths = _log_files(folder)
+        names = _names_in(folder)
+        paths = _log_files(folder, names)
         damage, log_bytes = Damage(), _size_of(paths)
         files = _map_log(paths if with_log else [], damage)
         meta, arena = _read_meta_and_arena(folder, [header for header, _ in files], damage)
         # A running process moves slots from shared memory to its log. What it moved after the log
         # was mapped and before the arena was read is in neither.
-        if arena is None or _size_of(_log_files(folder)) == log_bytes:
+        if arena is None or _size_of(_log_files(folder, _names_in(folder))) == log_bytes:
             break
     found = _ProcessFiles(*_read_log(files, damage))
     if meta is not None:
@@ -225,16 +227,20 @@ def open_process(folder: Path, with_log: bool = True) -> Process:
     if not found.headers:
         reasons = [*damage.unreadable, f"cannot read {folder}: it holds no capture files"]
         raise FormatError(reasons[0])
-    return _assemble(folder, found)
+    return _assemble(folder, found, names)
 
 
-def _log_files(folder: Path) -> list[Path]:
-    """All log segments, the oldest first."""
+def _names_in(folder: Path) -> list[str]:
+    """The files in a folder; none where it cannot be listed."""
     with suppress(OSError):
         # Not glob: it takes ten times as long, and there may be ten thousand folders.
-        names = sorted(name for name in os.listdir(folder) if name.startswith("log."))
-        return [folder / name for name in names]
+        return os.listdir(folder)
     return []
+
+
+def _log_files(folder: Path, names: list[str]) -> list[Path]:
+    """All log segments, the oldest first."""
+    return [folder / name for name in sorted(names) if name.startswith("log.")]
 
 
 def _size_of(paths: list[Path]) -> int:
@@ -272,19 +278,22 @@ def open_recent(folder: Path, slots: int) -> Process:
 
     What was cut counts as damage; parents that lie before the cut are missing.
     """
-    paths = _log_files(folder)[-2:]  # the last one may have just begun
+    names = _names_in(folder)
+    paths = _log_files(folder, names)[-2:]  # the last one may have just begun
     found = _ProcessFiles(*_read_log(_map_log(paths, Damage()), Damage(), slots))
     header, found.meta = metadata.read_meta_file(folder / "meta", Damage())
     found.headers.insert(0, header)
-    return _assemble(folder, found)
+    return _assemble(folder, found, names)
 
 
-def _assemble(folder: Path, found: _ProcessFiles) -> Process:
+def _assemble(folder: Path, found: _ProcessFiles, names: list[str]) -> Process:
+    """The process of these files. `names`: of all that are in its folder."""
     header = found.headers[0]
     meta = metadata.by_kind(found.meta)
     nominal_hz = next((h.clock_hz for h in reversed(found.headers) if h.clock_hz), 0)
     tally, unreadable = folder / "tally", found.log.damage.unreadable
-    call_counts = read_call_counts(tally, unreadable)
+    # Not looked for where it is not: there may be ten thousand folders.
+    call_counts = read_call_counts(tally, unreadable) if "tally" in names else NO_CALL_COUNTS
     ended = len(meta.of("End")) > 0
     if ended and header.identity.get("mode") == "profile" and not os.path.lexists(tally):
         unreadable.append(f"there is no {tally}: its counts are missing")
@@ -299,7 +308,7 @@ def _assemble(folder: Path, found: _ProcessFiles) -> Process:
         notes=tuple(text for _, text in metadata.texts(meta, layout.TEXT_NOTE)),
         clock=clock_of(meta.of("Sync"), header, nominal_hz),
         call_counts=merge_call_counts(call_counts, found.call_counts),
-        live=read_live_page(folder),
+        live=read_live_page(folder) if "live" in names else None,
         ended=ended,
         mode_changes=metadata.mode_changes(meta),
         event_clocks=metadata.event_clocks(meta),

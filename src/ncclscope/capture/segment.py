@@ -22,9 +22,11 @@ Slots = npt.NDArray[np.void]
 
 _UPDATES = layout.KINDS["Updates"]
 _BLOCK_DTYPE = dtypes.OURS.dtypes["Block"]
+_WHOLE = np.dtype(f"V{layout.SLOT_BYTES}")  # copied as one piece, not field by field
 _NO_ROWS = np.empty(0, np.int64)
 KEY_SHIFT = 48  # stream number above, slot index below: one sortable key
 INDEX_LIMIT = 1 << KEY_SHIFT
+_READ_AT_ONCE = 1 << 20  # bytes that one call of the system gives
 
 
 @dataclass(slots=True)
@@ -44,6 +46,9 @@ class Blocks:
     count: Ints
     row: Ints
     tid: Ints  # of the thread that wrote them
+
+
+_NO_BLOCKS = Blocks(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +101,15 @@ def read_file(path: Path, largest_bytes: int = LARGEST_META) -> memoryview:
 
 def read_beginning(path: Path) -> memoryview:
     """The bytes of a metadata file up to the size to which it is read."""
+    descriptor = open_regular(path)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size <= _READ_AT_ONCE:  # without a file object: there may be ten thousand such files
+            return memoryview(os.pread(descriptor, size, 0))
+    finally:
+        os.close(descriptor)
     with open_binary(path) as file:
-        return memoryview(file.read(min(os.fstat(file.fileno()).st_size, LARGEST_META)))
+        return memoryview(file.read(min(size, LARGEST_META)))
 
 
 def open_file(
@@ -146,27 +158,33 @@ def _scan(slots: Slots) -> tuple[Ints, Ints, int]:
 def read_segment(slots: Slots, damage: Damage) -> Segment:
     """The blocks of a log file."""
     at, kinds, misplaced = _scan(slots)
-    room = np.empty(len(at), np.int64)
-    np.subtract(at[1:], at[:-1] + 1, out=room[:-1])
-    room[-1:] = len(slots) - 1 - at[-1:]
-    block_heads = slots[at].view(_BLOCK_DTYPE)
-    length = np.minimum(block_heads["count"].astype(np.int64), room)
-    sound = (block_heads["stream"] < layout.CONTEXT_STREAM) & (block_heads["first"] < INDEX_LIMIT)
-    length[~sound] = 0
+    if not len(at):
+        damage.bad_slots += len(slots) + misplaced
+        return Segment(slots, _NO_BLOCKS, _NO_ROWS, _NO_ROWS, {}, kinds)
+    block_heads = slots.view(_WHOLE)[at].view(_BLOCK_DTYPE)
+    stream, first = block_heads["stream"], block_heads["first"]
+    room = np.append(at[1:], len(slots)) - at - 1
+    sound = (stream < layout.CONTEXT_STREAM) & (first < INDEX_LIMIT)
+    length = np.minimum(block_heads["count"].astype(np.int64), room) * sound
     # Slots before the first block, or behind the last of a block, belong to nobody.
-    between = int((room - length)[:-1].sum()) if len(at) else 0
-    damage.bad_slots += between + (int(at[0]) if len(at) else len(slots)) + misplaced
-    key = block_heads["stream"].astype(np.int64) << KEY_SHIFT
-    key |= block_heads["first"].astype(np.int64)
-    update = sound & (block_heads["kind"] == _UPDATES)
-    keep = sound & ~update & (length > 0)
+    damage.bad_slots += int((room - length)[:-1].sum()) + int(at[0]) + misplaced
+    key = stream.astype(np.int64) << KEY_SHIFT | first.astype(np.int64)
     tid = block_heads["tid"].astype(np.int64)
-    first_of = dict(zip(reversed(tid.tolist()), range(len(tid) - 1, -1, -1), strict=True))
-    one_each = block_heads[[first_of[own] for own in sorted(first_of)]]
-    threads = {int(head["tid"]): thread_name(head) for head in one_each}
-    blocks = Blocks(key[keep], length[keep], at[keep] + 1, tid[keep])
-    rows, keys = _updates(slots, at[update], key[update], length[update])
-    return Segment(slots, blocks, rows, keys, threads, kinds)
+    threads = _thread_names(tid.tolist(), block_heads)
+    if kinds[_UPDATES] or not length.all():
+        update = sound & (block_heads["kind"] == _UPDATES)
+        keep = sound & ~update & (length > 0)
+        blocks = Blocks(key[keep], length[keep], at[keep] + 1, tid[keep])
+        rows, keys = _updates(slots, at[update], key[update], length[update])
+        return Segment(slots, blocks, rows, keys, threads, kinds)
+    return Segment(slots, Blocks(key, length, at + 1, tid), _NO_ROWS, _NO_ROWS, threads, kinds)
+
+
+def _thread_names(tids: list[int], block_heads: Slots) -> dict[int, str]:
+    """Names by thread id, in the order of ids: of each thread that in its first block."""
+    first_of = dict(zip(reversed(tids), range(len(tids) - 1, -1, -1), strict=True))
+    names = block_heads["thread_name"]
+    return {tid: _name_in(names[first_of[tid]].tobytes()) for tid in sorted(first_of)}
 
 
 def _updates(slots: Slots, at: Ints, key: Ints, length: Ints) -> tuple[Ints, Ints]:
@@ -183,4 +201,8 @@ def _updates(slots: Slots, at: Ints, key: Ints, length: Ints) -> tuple[Ints, Int
 
 def thread_name(head: np.void) -> str:
     """The thread's name in a block's head."""
-    return bytes(head["thread_name"].tobytes()).rstrip(b"\0").decode("utf-8", "replace")
+    return _name_in(head["thread_name"].tobytes())
+
+
+def _name_in(content: bytes) -> str:
+    return content.rstrip(b"\0").decode("utf-8", "replace")

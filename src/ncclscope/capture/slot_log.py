@@ -1,5 +1,7 @@
 """All slots of one process, from all its files, and where each of them is."""
 
+import itertools
+
 import numpy as np
 
 from ncclscope.arrays.types import Ints
@@ -36,7 +38,7 @@ class SlotLog:
     ) -> None:
         self.kinds = kinds  # upper bound of the number of slots by kind; None: not counted
         self._segments = segments
-        self._first_rows = np.cumsum([0, *(len(segment) for segment in segments)])
+        self._first_rows = np.array([0, *itertools.accumulate(map(len, segments))], np.int64)
         self.blocks = blocks
         self.damage = damage
 

@@ -18,6 +18,8 @@ _LONGEST_UPTIME_NS = 1 << 58  # nine years
 # Events lie between the first pair and the last, give or take a second. A hundred days leave room
 # for a job whose helper thread was stopped, and still refuse damaged ticks.
 _REACH_NS = 1 << 53
+# Of middle ticks, CLOCK_MONOTONIC and CLOCK_REALTIME.
+_MOST = np.array([[FARTHEST_NS], [_LONGEST_UPTIME_NS], [FARTHEST_NS]], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +76,29 @@ def _start(header: Header) -> tuple[int, int, int]:
     return start if possible else (0, 0, 0)
 
 
+def _forward(pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Middle ticks, CLOCK_MONOTONIC and CLOCK_REALTIME in order, without pairs that run backwards
+    and impossible ones.
+    """
+    pairs = pairs[:, np.argsort(pairs[0], kind="stable")]
+    forward = np.ones(pairs.shape[1], np.bool_)
+    forward[1:] = (np.diff(pairs[:2]) > 0).all(axis=0)
+    forward &= ((pairs >= 0) & (pairs < _MOST)).all(axis=0)
+    return pairs[:, forward]
+
+
 def clock_of(sync: npt.NDArray[np.void], header: Header, nominal_hz: int) -> TickClock:
     """The clock of a process's Sync slots, without pairs that run backwards. With no pair at all it
     starts from the header's reading; with one, its rate is `nominal_hz`.
     """
     first = sync["ticks_before"].astype(np.int64)
-    middle = first + (sync["ticks_after"].astype(np.int64) - first) // 2
-    ns = sync["monotonic_ns"].astype(np.int64)
-    order = np.argsort(middle, kind="stable")
-    middle, ns, real = middle[order], ns[order], sync["realtime_ns"].astype(np.int64)[order]
-    forward = np.ones(len(middle), bool)
-    forward[1:] = (np.diff(middle) > 0) & (np.diff(ns) > 0)
-    for values, most in ((middle, FARTHEST_NS), (ns, _LONGEST_UPTIME_NS), (real, FARTHEST_NS)):
-        forward &= (values >= 0) & (values < most)
-    middle, ns, real = middle[forward], ns[forward], real[forward]
+    pairs = np.empty((3, len(sync)), np.int64)
+    middle, ns, real = pairs
+    middle[:] = first + (sync["ticks_after"].astype(np.int64) - first) // 2
+    ns[:], real[:] = sync["monotonic_ns"], sync["realtime_ns"]
+    possible = (pairs >= 0) & (pairs < _MOST)
+    if not (possible.all() and (pairs[:2, 1:] > pairs[:2, :-1]).all()):
+        middle, ns, real = _forward(pairs)
     if not len(middle):
         middle, ns, real = (np.array([value], np.int64) for value in _start(header))
     rate = 1e9 / nominal_hz if 0 < nominal_hz < 1 << 40 else 1.0

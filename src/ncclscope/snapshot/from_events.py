@@ -22,7 +22,9 @@ from ncclscope.capture.columns import (
 from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.process import Process
 from ncclscope.capture.process_strings import ProcessStrings
-from ncclscope.capture.settled_events import KINDS, settled_events
+from ncclscope.capture.settled_events import KINDS, SettledEvents, settled_events
+from ncclscope.capture.settled_process import SettledProcess
+from ncclscope.model.match.global_ranks import LocalRank, global_ranks
 from ncclscope.model.process.events import ProcessEvents, events_of
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.events import BIT, FIRST_WITH_CALLS, FIRST_WITH_STAMPS
@@ -78,17 +80,21 @@ def settled_rank_states(process: Process) -> tuple[tuple[RankState, ...], int] |
     if not all(comm.id and comm.rank >= 0 for comm in communicators):
         return None  # the works alone tell them
     settled = settled_events(
-        process.slots,
-        process.clock,
-        process.header.nonce,
-        [comm.number for comm in communicators],
-        [_reporting(comm) for comm in communicators],
+        process.slots, process.clock, process.header.nonce, communicators, reporting_of
     )
-    if settled is None:
-        return None
+    return None if settled is None else rank_states_of_settled(process, settled)
+
+
+def rank_states_of_settled(
+    process: Process | SettledProcess, settled: SettledEvents
+) -> tuple[tuple[RankState, ...], int]:
+    """The same from the sums of its events."""
+    communicators = process.communicators
     at_ns = settled.newest_ns
     ns_before = _ns_before(process, at_ns)
     strings = ProcessStrings(process.strings)
+    known = [(comm.id, comm.rank) for comm in communicators]
+    ranks = _global_ranks(process, known)
     rank_states = []
     for place, comm in enumerate(communicators):
         counts = dict(zip(KINDS, settled.counts[place], strict=True))
@@ -98,11 +104,12 @@ def settled_rank_states(process: Process) -> tuple[tuple[RankState, ...], int] |
         rank_states.append(
             _rank_state(
                 comm,
-                (comm.id, comm.rank),
+                known[place],
+                ranks[comm.number],
                 counts,
                 _as_last_call(last, strings, ns_before),
                 settled.newest_stop_ns[place],
-                settled.kernel_times_ns(place),
+                settled.kernel_times_ns[place],
                 (),
                 None,
                 at_ns,
@@ -112,7 +119,7 @@ def settled_rank_states(process: Process) -> tuple[tuple[RankState, ...], int] |
     return tuple(rank_states), at_ns
 
 
-def _reporting(comm: Communicator) -> int:
+def reporting_of(comm: Communicator) -> int:
     """What the kernels of a communicator's works tell."""
     if not comm.mask & BIT["KernelCh"]:
         return _abi.REPORTS_NOTHING
@@ -130,10 +137,18 @@ def rank_states_event_by_event(process: Process) -> tuple[tuple[RankState, ...],
     strings = ProcessStrings(process.strings)
     in_flight = _operations_in_flight(decoded, strings, at_ns)
     open_events = open_events_of(_open_events(decoded), ns_before)
+    rows_of = [
+        {kind: _rows_of(decoded, kind, comm.number) for kind in (*_CALLS, *_WORKS)}
+        for comm in process.communicators
+    ]
+    known = [
+        _id_and_rank(events, rows["Coll"], comm.id, comm.rank)
+        for comm, rows in zip(process.communicators, rows_of, strict=True)
+    ]
+    ranks = _global_ranks(process, known)
     rank_states = []
-    for comm in process.communicators:
+    for comm, rows, id_and_rank in zip(process.communicators, rows_of, known, strict=True):
         kinds = _CALLS if comm.version >= FIRST_WITH_CALLS else _WORKS
-        rows = {kind: _rows_of(decoded, kind, comm.number) for kind in (*_CALLS, *_WORKS)}
         kernels = _rows_of(decoded, "KernelCh", comm.number)
         stops = columns["KernelCh"]["stop_ns"][kernels]
         times = (stops - columns["KernelCh"]["start_ns"][kernels])[stops != NONE]
@@ -144,7 +159,8 @@ def rank_states_event_by_event(process: Process) -> tuple[tuple[RankState, ...],
         rank_states.append(
             _rank_state(
                 comm,
-                _id_and_rank(events, rows["Coll"], comm.id, comm.rank),
+                id_and_rank,
+                ranks[comm.number],
                 {kind: len(places) for kind, places in rows.items()},
                 _as_last_call(last, strings, ns_before),
                 int(stops.max(initial=NONE)),
@@ -158,15 +174,33 @@ def rank_states_event_by_event(process: Process) -> tuple[tuple[RankState, ...],
     return tuple(rank_states), at_ns
 
 
-def _ns_before(process: Process, at_ns: int) -> NsBefore:
+def _ns_before(process: Process | SettledProcess, at_ns: int) -> NsBefore:
     """How long before a moment ticks were."""
     ticks_now, rate = _ticks_at(process, at_ns), process.clock.ns_per_tick
     return lambda ticks: max(int((ticks_now - ticks) * rate), 0)
 
 
+def _global_ranks(
+    process: Process | SettledProcess, known: list[tuple[int, int]]
+) -> dict[int, int]:
+    """Ranks in the job by communicator number. `known`: by communicator its id, and the process's
+    rank in it.
+    """
+    locals_ = (
+        LocalRank(comm.number, _gpu(comm), rank, comm.ranks, comm_id)
+        for comm, (comm_id, rank) in zip(process.communicators, known, strict=True)
+    )
+    return global_ranks(locals_, process.identity)
+
+
+def _gpu(comm: Communicator) -> str:
+    return comm.gpu_uuid or comm.gpu_bus_id
+
+
 def _rank_state(
     comm: Communicator,
     id_and_rank: tuple[int, int],
+    global_rank: int,
     counts: dict[str, int],
     last: LastCall | None,
     newest_stop_ns: int,
@@ -186,7 +220,7 @@ def _rank_state(
         version=comm.version,
         rank=id_and_rank[1],
         ranks=comm.ranks,
-        gpu=comm.gpu_uuid or comm.gpu_bus_id,
+        gpu=_gpu(comm),
         reports_kernels=bool(comm.mask & BIT["KernelCh"]),
         opened_ns=ns_before(comm.t_open),
         closed=comm.t_close is not None,
@@ -197,6 +231,7 @@ def _rank_state(
         done_ns=at_ns - newest_stop_ns if newest_stop_ns != NONE else None,
         in_flight=tuple(sorted(in_flight, key=lambda one: one.order)[:_MOST_IN_FLIGHT]),
         parts=parts,
+        global_rank=global_rank,
         longest_ns=int(times_ns.max(initial=0)),
         usual_ns=_usual_ns(times_ns),
         finished=works - len(in_flight),
@@ -230,7 +265,7 @@ def _moment(decoded: _Events) -> int:
     return newest
 
 
-def _ticks_at(process: Process, at_ns: int) -> int:
+def _ticks_at(process: Process | SettledProcess, at_ns: int) -> int:
     clock = process.clock
     behind = at_ns - int(clock.monotonic_ns[-1])
     return int(clock.ticks[-1]) + int(behind / clock.ns_per_tick)

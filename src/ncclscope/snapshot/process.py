@@ -4,6 +4,7 @@ Read from live page and metadata, so that a thousand processes take a second; fr
 there is no page, or where the process died while it was busy and its memory tells more.
 """
 
+import gc
 import itertools
 import os
 import time
@@ -25,11 +26,16 @@ from ncclscope.capture.liveness import DEAD, life_of
 from ncclscope.capture.metadata_tail import MetadataTail
 from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.process_strings import ProcessStrings
+from ncclscope.capture.settled_process import SettledProcess, read_settled
 from ncclscope.errors import FormatError
 from ncclscope.model.match.global_ranks import LocalRank, global_ranks, lowest_known
 from ncclscope.model.model import Model
 from ncclscope.nccl.events import FIRST_WITH_CALLS
-from ncclscope.snapshot.from_events import rank_states_from_events
+from ncclscope.snapshot.from_events import (
+    rank_states_from_events,
+    rank_states_of_settled,
+    reporting_of,
+)
 from ncclscope.snapshot.from_live_page import ns_per_tick, rank_states_from_live_page, was_busy
 from ncclscope.snapshot.training_context import (
     StepProgress,
@@ -106,8 +112,9 @@ def _read_in_workers(
     from multiprocessing import get_context
 
     parts = [folders[at : at + _FOLDERS_AT_ONCE] for at in range(0, len(folders), _FOLDERS_AT_ONCE)]
-    # fork: a script that opens a capture need not be importable, as spawn requires.
-    with ProcessPoolExecutor(workers, get_context("fork")) as pool:
+    # fork: a script that opens a capture need not be importable, as spawn requires. What a worker
+    # makes refers to nothing that refers back, and looking for that takes a twentieth of its time.
+    with ProcessPoolExecutor(workers, get_context("fork"), initializer=gc.disable) as pool:
         for answers in pool.map(_read_in_threads, parts, itertools.repeat(now_ns)):
             yield from answers
 
@@ -117,19 +124,29 @@ def _read_in_threads(folders: list[Path], now_ns: int) -> list[ProcessSnapshot |
     time. Where files are at hand, threads would wait for each other, and take a sixth longer.
     """
 
-    def read(folder: Path) -> ProcessSnapshot | str:
-        try:
-            return read_snapshot(folder, now_ns)
-        except FormatError as error:
-            return str(error)
-
     began, worked = time.perf_counter(), time.thread_time()
-    answers = [read(folder) for folder in folders[:_FOLDERS_TRIED]]
+    answers = _read_settled_first(folders[:_FOLDERS_TRIED], now_ns)
     took, worked = time.perf_counter() - began, time.thread_time() - worked
     rest = folders[_FOLDERS_TRIED:]
     if took < _AT_HAND * worked:
-        return answers + [read(folder) for folder in rest]
-    return answers + in_threads(read, rest, _THREADS)
+        return answers + _read_settled_first(rest, now_ns)
+    each = in_threads(lambda folder: _read_settled_first([folder], now_ns), rest, _THREADS)
+    return answers + [answer for of_folder in each for answer in of_folder]
+
+
+def _read_settled_first(folders: list[Path], now_ns: int) -> list[ProcessSnapshot | str]:
+    """The same: processes with nothing open together, and then the others."""
+    answers: list[ProcessSnapshot | str] = []
+    for folder, settled in zip(folders, read_settled(folders, reporting_of), strict=True):
+        try:
+            if settled is None:
+                answers.append(read_snapshot(folder, now_ns))
+            else:
+                states = rank_states_of_settled(settled, settled.events)
+                answers.append(_of_process(folder, settled, states, now_ns, ""))
+        except FormatError as error:
+            answers.append(str(error))
+    return answers
 
 
 def unfinished_snapshots(model: Model) -> Snapshots | None:
@@ -177,27 +194,31 @@ def read_snapshot(folder: Path, now_ns: int, meta: MetadataTail | None = None) -
 def _from_events(folder: Path, now_ns: int) -> ProcessSnapshot:
     """The same from everything that the process left, which takes longer."""
     process = open_process(folder)
-    rank_states, at_ns = rank_states_from_events(process)
-    ranks = global_ranks(
-        (
-            LocalRank(state.number, state.gpu, state.rank, state.ranks, state.id)
-            for state in rank_states
-        ),
-        process.identity,
-    )
+    states = rank_states_from_events(process)
+    training = context_from_events(process)
+    return _of_process(folder, process, states, now_ns, training)
+
+
+def _of_process(
+    folder: Path,
+    process: Process | SettledProcess,
+    states: tuple[tuple[RankState, ...], int],
+    now_ns: int,
+    training: str,
+) -> ProcessSnapshot:
+    """The snapshot of a process whose ranks are known, and the moment of which they are."""
+    rank_states, at_ns = states
     if process.call_counts:
         rank_states = tuple(with_unrecorded_calls(state, process) for state in rank_states)
-    rank_states = tuple(replace(state, global_rank=ranks[state.number]) for state in rank_states)
     wall_ns = at_ns + process.clock.realtime_offset_ns
     life = life_of(process.header, process.ended, wall_ns, now_ns, folder)
-    training = context_from_events(process)
     return _snapshot(
         folder, process.header, rank_states, wall_ns, life, process.dropped(), process.strings,
         training,
     )  # fmt: skip
 
 
-def with_unrecorded_calls(rank_state: RankState, process: Process) -> RankState:
+def with_unrecorded_calls(rank_state: RankState, process: Process | SettledProcess) -> RankState:
     """The rank with calls that are in the process's counters only: rotated out, dropped, or made
     while it paused. They came before those on record.
     """
