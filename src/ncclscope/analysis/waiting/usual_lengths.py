@@ -115,9 +115,14 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats]:
         usual = _of_free_starts(edges, groups, length, usual)
         lasting = lasting[dependencies.blocked[lasting] == 0]
         usual -= _slow_launches(kernels, dependencies, groups[0], edges.sample)
+        # A slow rank is the only one whose work began before the launch: others waited until then.
+        own = (edge == _abi.EDGE_LAUNCH) & _works_after_launch(kernels, length)
+        _compare_with(_abi.EDGE_GPU, usual, fine, groups[0], rank, edge, own)
         usual = without_slowness(kernels, dependencies, usual, groups[0], edges.sample)
     else:
-        _compare_with_calls(usual, fine, groups[0], rank, edge)
+        # A host that comes late finds its GPU idle: it alone seems to have waited for it.
+        own = edge == _abi.EDGE_HOST_AFTER_SYNC
+        _compare_with(_abi.EDGE_HOST, usual, fine, groups[0], rank, edge, own)
     table = _quantiles(groups[0], rank, length, lasting)
     steady = _steady(table, ranks)[0]
     if kernels.pair.any():
@@ -218,23 +223,35 @@ def _slow_launches(
     return less
 
 
-def _compare_with_calls(
-    usual: Floats, fine: Ints, group: Ints, rank: Ints, edge: npt.NDArray[np.int8]
+def _works_after_launch(kernels: Kernels, length: Ints) -> Bools:
+    """By start whether most of what is before it came after its launch, so that the GPU worked."""
+    since = kernels.events_ns[:, START] - kernels.launched_ns
+    return np.asarray(since > length / 2)
+
+
+def _compare_with(
+    others: int,
+    usual: Floats,
+    fine: Ints,
+    group: Ints,
+    rank: Ints,
+    edge: npt.NDArray[np.int8],
+    own: Bools,
 ) -> None:
-    """Of a rank that alone seems to have waited for its GPU at a position: what follows is no
-    longer than from call to call on other ranks. A host that comes late finds its GPU idle.
+    """Of edges `own`, where a rank alone has such at a position: what is usual of them is no longer
+    than edges of the kind `others` on other ranks there.
     """
     groups = int(group.max(initial=0)) + 1
     least, most = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1)
     np.minimum.at(least, group, rank)
     np.maximum.at(most, group, rank)
-    alone = (least == most)[group] & (edge == _abi.EDGE_HOST_AFTER_SYNC)
+    alone = (least == most)[group] & own
     if not alone.any():
         return
-    of_calls = np.flatnonzero((edge == _abi.EDGE_HOST) & ~(least == most)[group])
+    shown = np.flatnonzero((edge == others) & ~(least == most)[group])
     place = fine // 128  # the position
     values = np.full((2, int(place.max()) + 1), np.inf)
-    values[:, place[of_calls]] = usual[:, of_calls]
+    values[:, place[shown]] = usual[:, shown]
     usual[:, alone] = np.fmin(usual[:, alone], values[:, place[alone]])
 
 

@@ -2,10 +2,11 @@
 
 "As usual" is a rank without its habit: what it takes longer than others in the median repeat is
 taken away, and no edge is longer than the 90th percentile of the usual rank, or communicator. With
-the median, the noise of a healthy rank would count as a gain. Transfers keep their lengths
-otherwise; contention and NCCL's choice of algorithms may change with the schedule, which a replay
-does not know. Work that other kernels hide in every step on record may be long or short: the error
-covers both. prediction_errors.py has the other parts of it.
+the median, the noise of a healthy rank would count as a gain. Of many ranks the others wait for the
+longest noise: to cut all of it off would be a gain by itself, and a part of it stays. Transfers
+keep their lengths otherwise; contention and NCCL's choice of algorithms may change with the
+schedule, which a replay does not know. Work that other kernels hide in every step on record may be
+long or short: the error covers both. prediction_errors.py has the other parts of it.
 """
 
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from ncclscope.threads import Threads
 
 _LEAST_TIMED = 0.8  # of all operations: a replay of fewer misses what they wait for
 _OFTEN = 6  # repeats that show a habit
+_MOST_NOISE = 2.0  # beyond the high quantile, times its distance from the median
+_NOISE_STAYS = 1 / 3  # all of it is too much for even jobs, nothing too little for real noise
+_MANY = 0.25  # of all ranks, and several: the longest of their noise is what others wait for
 _MODEL_ERROR = 0.01  # of the time: what replays of real twins were off by
 _SURE = 0.05  # of the time: a prediction with a larger error is a range, and no number
 
@@ -196,8 +200,12 @@ class WhatIf:
         events = np.flatnonzero(as_usual)
         shorter = waiting.usual.median_ns[events]
         if high:
-            without_habit = length[events] - self._habit_ns(events)
-            shorter = np.fmin(waiting.usual.high_ns[events], np.fmax(shorter, without_habit))
+            without_habit = np.fmax(shorter, length[events] - self._habit_ns(events))
+            high_ns = waiting.usual.high_ns[events]
+            noise = _MOST_NOISE * (high_ns - shorter)  # a pause is longer
+            shorter = np.fmin(high_ns, without_habit)
+            if len(change.ranks) > max(_MANY * len(kernels.ranks), 1):
+                shorter += _NOISE_STAYS * np.fmin(without_habit - shorter, noise)
         length[events] = np.fmin(length[events], np.nan_to_num(shorter, nan=np.inf))
         if change.ranks:
             starts = events[events % 3 == START]

@@ -12,9 +12,9 @@ from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from tests.support.laboratory.kinds import all_kinds
 
 
-def written(path: Path, name: str) -> tuple[Waiting, int]:
+def written(path: Path, name: str, seed: int = 1) -> tuple[Waiting, int]:
     """A job, and how long it takes without its fault."""
-    without_ns = all_kinds()[name].write(path, 1).origins[0].run_without_ns
+    without_ns = all_kinds()[name].write(path, seed).origins[0].run_without_ns
     waiting = waiting_of(Run(ncclscope.open(str(path)).model))
     assert waiting is not None
     return waiting, int(without_ns)
@@ -36,6 +36,24 @@ def test_a_job_without_its_fault_is_predicted(
     prediction = WhatIf(waiting).predict(Change(ranks=(rank,)))
     assert prediction.is_sure, was_off
     assert prediction.run_then_ns == pytest.approx(without_ns, rel=0.05), was_off
+
+
+def test_a_slow_rank_that_alone_follows_its_launches_is_compared_with_others(
+    tmp_path: Path,
+) -> None:
+    """Its receives never wait, so that its work begins before the launch of what follows."""
+    waiting, without_ns = written(tmp_path / "c", "tokens in a ring of 4, slow GPU", 2)
+    prediction = WhatIf(waiting).predict(Change(ranks=(2,)))
+    assert prediction.is_sure
+    assert prediction.run_then_ns == pytest.approx(without_ns, rel=0.02)  # was 25 % too long
+
+
+def test_the_noise_of_half_of_all_ranks_is_no_gain(tmp_path: Path) -> None:
+    name = "dp 4 x tp 2, noise of transcripts, half of the GPUs are old"
+    waiting, without_ns = written(tmp_path / "c", name)
+    prediction = WhatIf(waiting).predict(Change(ranks=(0, 1, 2, 3)))
+    assert prediction.is_sure
+    assert prediction.run_then_ns == pytest.approx(without_ns, rel=0.04)  # was 5.3 % too short
 
 
 def test_a_stage_of_one_rank_may_be_slow_or_have_more_work(tmp_path: Path) -> None:
