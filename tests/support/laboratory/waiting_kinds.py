@@ -13,7 +13,7 @@ from tests.support.laboratory.held_out_programs import Prefill, prefill_program
 from tests.support.laboratory.mesh import Mesh
 from tests.support.laboratory.programs import MB, Buckets, Steps, start_up
 from tests.support.laboratory.rank import Rank
-from tests.support.laboratory.shapes import gpu, host, shape
+from tests.support.laboratory.shapes import gpu, host, link, shape
 from tests.support.laboratory.truth import Kind
 
 
@@ -124,6 +124,44 @@ def uneven_experts_program(job: Job, load: UnevenExperts) -> Program:
     return program
 
 
+@dataclass(frozen=True, slots=True)
+class Distillation:
+    """Teachers send what they computed to students, who train on it with gradients in buckets."""
+
+    ranks: int = 8  # half of them students
+    steps: int = 50
+    teacher_ms: float = 8.0
+    student_ms: float = 3.0
+    buckets: int = 3
+    bucket_ms: float = 2.4
+    logits_mb: float = 24.0
+
+
+def distillation_program(job: Job, load: Distillation) -> Program:
+    """A teacher for each student."""
+    students = load.ranks // 2
+    world = job.communicator("world", tuple(range(2 * students)))
+    trained = job.communicator("students", tuple(range(students, 2 * students)))
+    size = int(load.logits_mb * MB) // 4 * 4
+
+    def program(rank: Rank) -> Steps:
+        yield from start_up(rank, world)
+        for step in range(load.steps):
+            rank.begin_step(step, load.teacher_ms, 0.5)
+            if rank.number < students:
+                work = rank.compute(load.teacher_ms)
+                yield rank.group(world, [(rank.number + students, size)], [], work)
+                continue
+            received = rank.group(world, [], [(rank.number - students, size)])
+            work = rank.compute(load.student_ms, received)
+            for _ in range(load.buckets):
+                reduced = rank.collective(trained, "AllReduce", 25 * MB, work)
+                work = rank.compute(load.bucket_ms, work)
+            yield rank.compute(1.0, work, reduced)
+
+    return program
+
+
 def waiting_kinds() -> Iterator[Kind]:
     """All of them."""
     hosts = Machine(ranks_per_host=4)
@@ -148,6 +186,17 @@ def waiting_kinds() -> Iterator[Kind]:
     }, blind=True)  # fmt: skip
     ahead = Buckets(16, steps=60, bucket_ms=4.0, meets_first=False)
     storage = tuple(host(r, 120, first=9, every=10, group="storage") for r in range(4, 8))
+    writers = tuple(host(r, 120, first=9, every=15, group="writers") for r in (0, 4, 8, 12))
     yield from shape("ddp 16 on 4 hosts, 60 steps", None, ahead, {
         "storage of a host": storage,
+        "a writer on each host": writers,
     }, machine=hosts)  # fmt: skip
+    yield from shape("distillation 4 x 2", distillation_program, Distillation(), {
+        "slow link": (link(1, 5, 14),),
+        "slow student": (gpu(6, 1.5),),
+    }, machine=hosts)  # fmt: skip
+    # Half of a host: the ranks of one replica are as slow as each other, and wait for nobody.
+    replicas = Mesh(dp=4, tp=4, steps=30, layer_ms=1.0)
+    yield from shape("dp 4 x tp 4, long layers", None, replicas, {
+        "slow replica": tuple(gpu(r, 1.3, group="replica") for r in range(4, 8)),
+    }, machine=Machine(ranks_per_host=8))  # fmt: skip

@@ -17,6 +17,7 @@ from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays.types import Bools
 
 _HEAVIER = 1.2  # times the own time of the median rank
+_ANOTHER_ROLE = 5.0  # times that: no stage, but learners behind actors that hardly compute
 _ALIKE = 1.15  # how far ranks of a stage may differ
 _LEAST_STAGES = 3
 _LEAST_GAIN = 0.04  # of the run
@@ -49,6 +50,8 @@ def heavy_stage(waiting: Waiting, what_if: WhatIf) -> HeavyStage | None:
         return None
     ranks = tuple(waiting.kernels.ranks[heavy].tolist())
     times = float(np.median(own[heavy]) / usual)
+    if times > _ANOTHER_ROLE:
+        return None
     prediction = what_if.predict(Change(quicker=tuple((rank, times) for rank in ranks)))
     gained = prediction.run_now_ns - prediction.run_then_ns
     if gained < max(_LEAST_GAIN * waiting.judged_ns, prediction.noise_ns):

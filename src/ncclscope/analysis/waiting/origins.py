@@ -138,9 +138,8 @@ class Waiting:
     @cached_property
     def usual(self) -> UsualLengths:
         """Usual lengths of all edges."""
-        end_ns = self.arrivals.events_ns[:, END]
         usual = usual_lengths_of(
-            self.kernels, self.dependencies, end_ns, self.start_up, self.span == ALL_TIME
+            self.kernels, self.dependencies, self.arrivals, self.start_up, self.span == ALL_TIME
         )
         if self.span.since_ns is not None:  # what came before is cut off, and not start-up
             usual.median_ns[self.dependencies.edge == _abi.EDGE_ROOT] = np.nan

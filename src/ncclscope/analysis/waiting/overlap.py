@@ -42,6 +42,11 @@ def overlaps_wait(
     rank = kernels.rank[follows].astype(np.int64)
     share = _shrinks(cell, rank, gap, wait)
     share = np.where(np.isnan(share), -gap_slopes(cell, rank, gap, wait), share)
+    # Where nobody waits, a transfer that takes long on one rank shows the same.
+    transfer = length[2::3][before[1::3][follows] // 3]
+    usual = quantile_by_group(cell, int(cell.max(initial=0)) + 1, transfer, 0.5)[cell]
+    longer = np.maximum(transfer - usual, 0.0).astype(np.int64)
+    share = np.where(np.isnan(share), _shrinks(cell, rank, gap, longer), share)
     for by_kind in (_of_others(kind, share), _shrinks(kind, None, gap, wait)):
         share = np.where(np.isnan(share), by_kind, share)
     overlapped[follows] = share > 0.5

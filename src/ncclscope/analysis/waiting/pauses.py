@@ -4,7 +4,7 @@ A checkpoint, an evaluation or a garbage collection of one rank stops all others
 times. What counts is the share of the run that is lost, not how often it happened.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -28,12 +28,13 @@ _TIMES_NOISE = 4.0  # what is long on other ranks
 _LONG = 0.99  # quantile of the excess of edges
 _SAME_HOST = 0.75  # of the ranks of a host that pause together
 _MOST_OF_HOST = 20  # pauses of a rank: more are a habit
+_MORE_TOGETHER = 1.5  # times what is gained without the pauses of one rank or host
 _SAME_TIME = 0.5  # of a pause, in the median of other ranks: all of them paused
 
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """The pauses of one rank, or of all ranks of a host together."""
+    """The pauses of one rank, of all ranks of a host, or of some ranks that pause together."""
 
     ranks: tuple[int, ...]  # global
     events: Ints  # in the order of time
@@ -60,7 +61,11 @@ def pauses_of(waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints]) -> tu
     on_hosts = {rank for own in hosts for rank in own.ranks}
     of_ranks = _of_ranks(waiting, what_if, late, beyond)
     alone = [own for own in of_ranks if own.ranks[0] not in on_hosts]
-    return tuple(sorted([*hosts, *alone], key=lambda own: own.prediction.run_then_ns))
+    shortest_ns = min((own.prediction.run_then_ns for own in [*hosts, *alone]), default=None)
+    several = _of_several(waiting, what_if, {*late, *on_hosts}, beyond, shortest_ns)
+    together = {rank for own in several for rank in own.ranks}
+    alone = [own for own in alone if own.ranks[0] not in together]
+    return tuple(sorted([*hosts, *several, *alone], key=lambda own: own.prediction.run_then_ns))
 
 
 def _of_ranks(
@@ -134,8 +139,69 @@ def _of_hosts(waiting: Waiting, what_if: WhatIf, beyond: "_BeyondMedian") -> lis
     return hosts
 
 
+def _of_several(
+    waiting: Waiting,
+    what_if: WhatIf,
+    others: Collection[int],
+    beyond: "_BeyondMedian",
+    shortest_ns: int | None,
+) -> list[Pauses]:
+    """Pauses that some ranks have at the same time, as those that write a checkpoint: one of each
+    host, or all of one replica. Without those of one of them little is gained: the others pause as
+    long. `others`: ranks whose delays have another reason; `shortest_ns`: the run without the
+    pauses of one rank, or of a host, which more must be gained than by that.
+    """
+    kernels, now = waiting.kernels, waiting.judged_ns
+    if len(kernels) > MOST_KERNELS:
+        return []
+    excess = waiting.excess_ns.reshape(-1, 3)[:, :2].copy()
+    excess[waiting.start_up] = 0
+    excess[waiting.dependencies.edge.reshape(-1, 3)[:, :2] == _abi.EDGE_ROOT] = 0
+    limit = max(LEAST_PAUSE * now, _TIMES_NOISE * float(np.quantile(excess, _LONG)))
+    longest_ns = np.maximum.reduceat(excess.max(axis=1), kernels.first_of_rank)
+    paused = np.flatnonzero((longest_ns > limit) & ~np.isin(kernels.ranks, list(others)))
+    if len(paused) < 2 or len(paused) > len(kernels.ranks) / 2:
+        return []
+    events = {}
+    for place in paused.tolist():
+        own_events = _rank_events(waiting, place, excess, limit, beyond)
+        if len(own_events):
+            events[place] = own_events
+    several = []
+    for group in _that_pause_together(waiting, events):
+        if len(group) < 2:
+            continue
+        ranks = tuple(kernels.ranks[np.sort(group)].tolist())
+        own = _without(waiting, what_if, ranks, np.concatenate([events[p] for p in group]))
+        gained = (own.prediction.run_now_ns - own.prediction.run_then_ns) if own else 0
+        most = (own.prediction.run_now_ns - shortest_ns) if own and shortest_ns is not None else 0
+        if own is not None and gained > _MORE_TOGETHER * most:
+            longest = _one_a_pause(own)
+            several.append(replace(own, length_ns=own.length_ns[longest], at_ns=own.at_ns[longest]))
+    return several
+
+
+def _rank_events(
+    waiting: Waiting, place: int, excess: Ints, limit: float, beyond: "_BeyondMedian"
+) -> Ints:
+    """Events of a rank with a pause before them that not all ranks have; none where pauses are a
+    habit.
+    """
+    kernels, positions = waiting.kernels, waiting.dependencies.position
+    first, end = np.append(kernels.first_of_rank, len(kernels))[[place, place + 1]].tolist()
+    rows, columns = np.nonzero(excess[first:end] > limit)
+    rows += first
+    chances = int(np.isin(positions[first:end], np.unique(positions[rows])).sum())
+    if len(rows) > _MOST_OF_HOST or (len(rows) >= OFTEN and len(rows) >= DENSE * chances):
+        return np.empty(0, np.int64)
+    events = np.sort(3 * rows + columns)
+    return np.asarray(events[~beyond.of_all_ranks(events)])
+
+
 def _that_pause_together(waiting: Waiting, events: dict[int, Ints]) -> list[list[int]]:
-    """Nodes by the times of their pauses: those that mostly pause at the same time are together."""
+    """Nodes, or ranks, by the times of their pauses: those that mostly pause at the same time are
+    together.
+    """
     groups: list[list[int]] = []
     for node in events:
         for group in groups:

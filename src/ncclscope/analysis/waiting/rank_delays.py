@@ -33,7 +33,8 @@ class Delays:
     before: tuple[int, int]  # most often: code of the function that came late, and communicator
     first_ns: int
     last_ns: int
-    as_idle_root: bool = False  # before it sends to all others, each time by another length
+    as_root: bool = False  # before it sends to all others
+    as_idle_root: bool = False  # and each time by another length
 
 
 def delays_of(waiting: Waiting, rank: int, of_last_arrivals: bool = True) -> Delays:
@@ -67,6 +68,7 @@ def delays_of(waiting: Waiting, rank: int, of_last_arrivals: bool = True) -> Del
     times = waiting.time_ns[events[usual]]
     kinds = _by_kind(waiting, chosen)
     late = chosen // 3
+    notable = events[(charged > 0) & (excess > typical / 10)]
     return Delays(
         rank=rank,
         waiting_ns=int(charged.sum()),
@@ -79,7 +81,8 @@ def delays_of(waiting: Waiting, rank: int, of_last_arrivals: bool = True) -> Del
         before=_most_often(kernels.function[late], kernels.communicator[late]),
         first_ns=int(times.min()),
         last_ns=int(times.max()),
-        as_idle_root=is_idle_root(waiting, events[(charged > 0) & (excess > typical / 10)]),
+        as_root=_is_root(waiting, notable),
+        as_idle_root=is_idle_root(waiting, notable),
     )
 
 
@@ -87,9 +90,14 @@ def is_idle_root(waiting: Waiting, events: Ints) -> bool:
     """Whether delays come before a rank sends to all others, and their lengths vary as the gaps
     between requests do: a server that has nothing to do is as late as a slow one.
     """
-    run, rows = waiting.run, waiting.kernels.row[events // 3]
-    if not vary_as_requests(waiting.excess_ns[events]):
+    return vary_as_requests(waiting.excess_ns[events]) and _is_root(waiting, events)
+
+
+def _is_root(waiting: Waiting, events: Ints) -> bool:
+    """Whether most of these events come before a rank sends to all others."""
+    if not len(events):
         return False
+    run, rows = waiting.run, waiting.kernels.row[events // 3]
     sends = np.array([waits_for(name) == ROOT_FIRST for name in run.model.words["function"]])
     is_root = run.column("root", rows) == run.column("rank", rows)
     as_root = float(np.mean(sends[run.column("function", rows)] & is_root))

@@ -11,19 +11,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.analysis.waiting.arrivals import START
+from ncclscope.analysis.waiting.arrivals import END, START, Arrivals
 from ncclscope.analysis.waiting.dependencies import Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels
+from ncclscope.analysis.waiting.overlap import TIGHT_NS
 from ncclscope.analysis.waiting.own_past import HIGH, own_past
 from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.quantiles import MemberQuantiles, member_quantiles
 from ncclscope.analysis.waiting.shared_lengths import with_shared_lengths
+from ncclscope.analysis.waiting.slopes import slopes
 from ncclscope.analysis.waiting.slow_ranks import STEADY, without_slowness
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.threads import Threads
 
 _LEAST_OF_KIND = 2
+_OVERLAPPED = 0.7  # by how much a gap shrinks with waiting, where work runs beside it: 1
 _FAR_FASTER = 2.0
 _SLOW_STAGE = 1.4  # own time, times that of the median stage: less is design
 _LEAST_STAGES = 4
@@ -59,6 +62,7 @@ class _Edges:
     sample: Ints  # kernels
     every: int  # one of this many is in the sample
     lasting: Ints  # of the sample: not of the start-up
+    wait_ns: Ints  # by kernel
 
     def column(self, values: npt.NDArray[Any], event: int) -> npt.NDArray[Any]:
         """Values by event as values by kernel."""
@@ -66,7 +70,11 @@ class _Edges:
 
 
 def usual_lengths_of(
-    kernels: Kernels, dependencies: Dependencies, end_ns: Ints, ignored: Bools, whole: bool = True
+    kernels: Kernels,
+    dependencies: Dependencies,
+    arrivals: Arrivals,
+    ignored: Bools,
+    whole: bool = True,
 ) -> UsualLengths:
     """The usual lengths of all edges. `ignored`: kernels that show no habit, as of the start-up;
     `whole`: kernels of a whole run.
@@ -77,7 +85,8 @@ def usual_lengths_of(
     if every > 1:
         sample = np.flatnonzero(sample // RUN % every == 0)
     rank = kernels.rank.astype(np.int64)
-    edges = _Edges(kernels, dependencies, rank, sample, every, sample[~ignored[sample]])
+    lasting = sample[~ignored[sample]]
+    edges = _Edges(kernels, dependencies, rank, sample, every, lasting, arrivals.wait_ns)
     usual = np.empty((2, count, 3))  # median and high
 
     def of_own_edges(event: int) -> Floats:
@@ -87,7 +96,7 @@ def usual_lengths_of(
     # Sorting and gathering leave other threads room.
     with Threads(THREADS if count > _WORTH_THREADS else 1) as threads:
         own = [threads.submit(of_own_edges, event) for event in (0, 1)]
-        usual[:, :, 2], excess, total = _of_transfers(edges, end_ns)
+        usual[:, :, 2], excess, total = _of_transfers(edges, arrivals.events_ns[:, END])
         of_calls, of_starts = (steady.result() for steady in own)
     usual[:, dependencies.edge.reshape(-1, 3) == _abi.EDGE_ROOT] = 0.0
     return UsualLengths(
@@ -109,6 +118,10 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats]:
     fine = dependencies.position.astype(np.int64) * 8 + edge
     fine = fine * 16 + edges.column(dependencies.back, event)
     groups = _numbered(fine), _numbered(kernels.kind.astype(np.int64) * 8 + edge)
+    done_before = np.zeros(len(length), np.int64)
+    if event != START:
+        done_before = _done_while_waiting(edges, groups[0], length)
+        length = length + done_before
     usual = _usual(groups, rank, length, edges.sample, edges.every)
     lasting = edges.lasting
     if event == START:
@@ -135,7 +148,25 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats]:
     is_start = event == START
     shown = dependencies.blocked == 0 if is_start else np.ones(len(length), bool)
     usual = with_shared_lengths(kernels, usual, groups[0], length, shown, any_group=is_start)
-    return usual, steady * edges.every
+    return np.fmax(usual - done_before, 0.0), steady * edges.every
+
+
+def _done_while_waiting(edges: _Edges, group: Ints, length: Ints) -> Ints:
+    """By call behind the end of a kernel how long that waited, where the gap shrinks by it: the GPU
+    works beside the kernel, and the host waits for both. The rank that others wait for has all of
+    its work before it then, and is not slower:
+
+        last rank    wait 0, gap 3.5
+        others       wait 2, gap 1.5
+    """
+    dependencies = edges.dependencies
+    follows = edges.column(dependencies.edge, 0) == _abi.EDGE_HOST_AFTER_SYNC
+    before = np.maximum(edges.column(dependencies.before, 0), 0) // 3
+    wait = np.where(follows, edges.wait_ns[before], 0)
+    rows = edges.sample[follows[edges.sample] & (length[edges.sample] > TIGHT_NS)]
+    groups = int(group.max(initial=0)) + 1
+    slope = slopes(group[rows], groups, edges.rank[rows], length[rows], wait[rows])
+    return np.asarray(np.where((slope < -_OVERLAPPED)[group], wait, 0))
 
 
 def _of_free_starts(

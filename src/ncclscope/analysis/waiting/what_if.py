@@ -31,7 +31,7 @@ from ncclscope.threads import Threads
 _LEAST_TIMED = 0.8  # of all operations: a replay of fewer misses what they wait for
 _OFTEN = 6  # repeats that show a habit
 _MOST_NOISE = 2.0  # beyond the high quantile, times its distance from the median
-_NOISE_STAYS = 1 / 3  # all of it is too much for even jobs, nothing too little for real noise
+_KEPT_NOISE = 1 / 3  # all of it is too much for even jobs, nothing too little for real noise
 _MANY = 0.25  # of all ranks, and several: the longest of their noise is what others wait for
 _MODEL_ERROR = 0.01  # of the time: what replays of real twins were off by
 _SURE = 0.05  # of the time: a prediction with a larger error is a range, and no number
@@ -205,7 +205,7 @@ class WhatIf:
             noise = _MOST_NOISE * (high_ns - shorter)  # a pause is longer
             shorter = np.fmin(high_ns, without_habit)
             if len(change.ranks) > max(_MANY * len(kernels.ranks), 1):
-                shorter += _NOISE_STAYS * np.fmin(without_habit - shorter, noise)
+                shorter += _KEPT_NOISE * np.fmin(without_habit - shorter, noise)
         length[events] = np.fmin(length[events], np.nan_to_num(shorter, nan=np.inf))
         if change.ranks:
             starts = events[events % 3 == START]

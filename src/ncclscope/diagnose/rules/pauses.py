@@ -6,7 +6,7 @@ from ncclscope.analysis.waiting.pauses import Pauses
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
 from ncclscope.diagnose.late_ranks import IDLE, cost_in_words, severity
 from ncclscope.diagnose.rule_context import RuleContext
-from ncclscope.humanize import duration, percent
+from ncclscope.humanize import duration, percent, ranks_in_words
 
 # A host stops a process for some milliseconds now and then: a healthy job of two H200 ranks has a
 # pause of 3.8 ms in its 114 ms.
@@ -37,7 +37,7 @@ def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
         f"{who} paused {often}, and others waited for {whom}; {idle}"
         f"{cost_in_words(context, replace(prediction, step_now_ns=None), share, whom)}",
         whose,
-        kind="pause" if len(pauses.ranks) == 1 else "host pause",
+        kind="host pause" if _are_whole_hosts(context, pauses.ranks) else "pause",
         ranks=pauses.ranks,
         evidence=(
             Evidence(
@@ -64,6 +64,13 @@ def _who(context: RuleContext, ranks: tuple[int, ...]) -> tuple[str, str, str]:
             "look for what only this rank does then: a checkpoint, an evaluation, logging, a data "
             "loader that refills",
         )
+    if not _are_whole_hosts(context, ranks):
+        return (
+            ranks_in_words(ranks),
+            "them",
+            "they pause at the same time: look for what only these ranks do then, as a checkpoint "
+            "that one rank of each host or one replica writes, an evaluation, logging",
+        )
     hosts = list(dict.fromkeys(context.run.host_of.get(rank, "one host") for rank in ranks))
     if len(hosts) > 1:
         more = f" and {len(hosts) - _MOST_NAMED} more" if len(hosts) > _MOST_NAMED else ""
@@ -79,6 +86,13 @@ def _who(context: RuleContext, ranks: tuple[int, ...]) -> tuple[str, str, str]:
         "something of the whole host stops them: look at its storage and network file systems, "
         "memory and swap, and what else runs there",
     )
+
+
+def _are_whole_hosts(context: RuleContext, ranks: tuple[int, ...]) -> bool:
+    """Whether these are all ranks of one or more hosts that have several."""
+    host_of = context.run.host_of
+    hosts = {host_of.get(rank) for rank in ranks}
+    return len(ranks) > 1 and set(ranks) == {r for r, host in host_of.items() if host in hosts}
 
 
 def _standstills(context: RuleContext) -> list[Finding]:

@@ -1,0 +1,50 @@
+"""Who is named in jobs in which ranks wait in uncommon ways."""
+
+from pathlib import Path
+
+import pytest
+
+import ncclscope
+from ncclscope.diagnose.diagnosis import diagnose
+from ncclscope.diagnose.finding import CRITICAL, WARNING, Finding
+from ncclscope.snapshot.process import unfinished_snapshots
+from tests.support.laboratory.kinds import all_kinds
+
+
+def problems(path: Path, name: str, seed: int = 1) -> list[Finding]:
+    """What is said to be wrong in a job of the laboratory."""
+    all_kinds()[name].write(path, seed)
+    model = ncclscope.open(str(path)).model
+    findings = diagnose(model, unfinished_snapshots(model)).findings
+    return [finding for finding in findings if finding.severity in (WARNING, CRITICAL)]
+
+
+def test_ranks_that_pause_together_are_one_finding(tmp_path: Path) -> None:
+    """Without the pauses of one of them nothing is gained: nobody was named."""
+    name = "ddp 16 on 4 hosts, 60 steps, a writer on each host"
+    (finding,) = problems(tmp_path / "c", name)
+    assert (finding.kind, finding.ranks) == ("pause", (0, 4, 8, 12))
+    assert finding.sentence.startswith("ranks 0, 4, 8, 12 paused 4 times from ")
+    assert finding.lost_share == pytest.approx(0.13, abs=0.01)
+
+
+def test_a_replica_that_is_slow_as_a_whole_is_one_finding(tmp_path: Path) -> None:
+    """Each of its ranks costs a fourth of it, and gains nothing alone."""
+    (finding,) = problems(tmp_path / "c", "dp 4 x tp 4, long layers, slow replica")
+    assert finding.ranks == (4, 5, 6, 7)
+    assert finding.advice.startswith("they are all ranks of tp")
+
+
+def test_a_long_receive_is_not_taken_for_work_of_its_gpu(tmp_path: Path) -> None:
+    first = problems(tmp_path / "c", "distillation 4 x 2, slow link")[0]
+    assert (first.family, first.ranks) == ("slow_link", (1, 5))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_work_that_others_do_while_they_wait_is_no_delay(tmp_path: Path, seed: int) -> None:
+    """The last rank has all of it before it, and was said to be late by that."""
+    assert problems(tmp_path / "c", "distillation 4 x 2, healthy", seed) == []
+
+
+def test_a_server_that_is_no_later_than_idle_ones_is_idle(tmp_path: Path) -> None:
+    assert problems(tmp_path / "c", "serving tp 4 x 4, often idle, healthy", 105) == []
