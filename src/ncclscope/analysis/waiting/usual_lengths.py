@@ -22,6 +22,7 @@ from ncclscope.analysis.waiting.shared_lengths import with_shared_lengths
 from ncclscope.analysis.waiting.slopes import slopes
 from ncclscope.analysis.waiting.slow_ranks import STEADY, without_slowness
 from ncclscope.arrays import _abi
+from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.threads import Threads
 
@@ -164,9 +165,16 @@ def _done_while_waiting(edges: _Edges, group: Ints, length: Ints) -> Ints:
     before = np.maximum(edges.column(dependencies.before, 0), 0) // 3
     wait = np.where(follows, edges.wait_ns[before], 0)
     rows = edges.sample[follows[edges.sample] & (length[edges.sample] > TIGHT_NS)]
-    groups = int(group.max(initial=0)) + 1
-    slope = slopes(group[rows], groups, edges.rank[rows], length[rows], wait[rows])
-    return np.asarray(np.where((slope < -_OVERLAPPED)[group], wait, 0))
+    # By rank: one that is late for a while has long gaps then, and waits when others are late.
+    ranks, groups = len(edges.kernels.ranks), int(group.max(initial=0)) + 1
+    key, keys = factorize(group[rows] * ranks + edges.rank[rows])
+    place = key.astype(np.int64)
+    slope = slopes(place, keys, np.zeros(len(rows), np.int64), length[rows], wait[rows])
+    of_key = np.zeros(keys, np.int64)
+    of_key[place] = group[rows]
+    known = np.bincount(of_key[~np.isnan(slope)], minlength=groups)
+    shrink = np.bincount(of_key[slope < -_OVERLAPPED], minlength=groups)
+    return np.asarray(np.where(((known > 1) & (2 * shrink > known))[group], wait, 0))
 
 
 def _of_free_starts(
