@@ -26,7 +26,7 @@ from ncclscope.analysis.selection import DEFAULT_BY, KEYS, Selection
 from ncclscope.analysis.sum_columns import SumTable
 from ncclscope.analysis.sum_tables import fetch_sums, merge_sums
 from ncclscope.analysis.waiting.account import Answer, waiting_account
-from ncclscope.analysis.waiting.account_on_engine import SavedModel, tasks_on
+from ncclscope.analysis.waiting.engine_tasks import SavedModel, tasks_on
 from ncclscope.analysis.waiting.windows import MOST_AT_ONCE
 from ncclscope.model.engine import Engine, Engines, ProcessOperations, here
 from ncclscope.model.model import Model

@@ -15,7 +15,7 @@ import pytest
 
 from ncclscope.analysis.selection import Selection
 from ncclscope.analysis.waiting.account import waiting_account
-from ncclscope.analysis.waiting.account_on_engine import tasks_on
+from ncclscope.analysis.waiting.engine_tasks import tasks_on
 from ncclscope.cli import main
 from ncclscope.engines.dask_cluster import ClusterEngine, cluster_engine
 from ncclscope.errors import NcclscopeError, UsageError

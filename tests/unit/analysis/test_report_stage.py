@@ -14,7 +14,7 @@ from ncclscope.analysis.selection import DEFAULT_BY, Selection
 from ncclscope.analysis.sum_columns import NOTHING, SumTable
 from ncclscope.analysis.sum_tables import merge_sums
 from ncclscope.analysis.summary_from_operations import summarize
-from ncclscope.analysis.waiting.account_on_engine import SavedModel
+from ncclscope.analysis.waiting.engine_tasks import SavedModel
 from ncclscope.model.build import open_model
 from ncclscope.model.engine import ProcessOperations
 from ncclscope.model.model import Model
