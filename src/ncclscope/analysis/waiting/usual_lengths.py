@@ -149,7 +149,8 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats]:
     is_start = event == START
     shown = dependencies.blocked == 0 if is_start else np.ones(len(length), bool)
     usual = with_shared_lengths(kernels, usual, groups[0], length, shown, any_group=is_start)
-    return np.fmax(usual - done_before, 0.0), steady * edges.every
+    # NaN stays: with nothing to compare with, nothing is usual.
+    return np.maximum(usual - done_before, 0.0), steady * edges.every
 
 
 def _done_while_waiting(edges: _Edges, group: Ints, length: Ints) -> Ints:
