@@ -39,7 +39,7 @@ _FIRST_BUFFER, _LARGEST_LOG = 1 << 20, 16 << 20  # bytes; a longer log takes its
 
 @dataclass(frozen=True, slots=True)
 class SettledProcess:
-    """What its last moment needs."""
+    """What its last moment needs besides its events."""
 
     header: Header
     communicators: tuple[Communicator, ...]
@@ -48,7 +48,6 @@ class SettledProcess:
     clock: TickClock
     call_counts: tuple[CallCount, ...]
     ended: bool
-    events: SettledEvents
 
     @property
     def identity(self) -> dict[str, str]:
@@ -60,31 +59,20 @@ class SettledProcess:
         return metadata.dropped_events(self.counters)
 
 
-def read_settled(folders: Sequence[Path], reporting: Reporting) -> list[SettledProcess | None]:
-    """Processes in whose files nothing is open, in flight, damaged or out of the ordinary; None in
-    place of others. `reporting`: what the kernels of a communicator's works tell.
+def read_settled(
+    folders: Sequence[Path], reporting: Reporting
+) -> list[tuple[SettledProcess, SettledEvents] | None]:
+    """Processes in whose files nothing is open, in flight, damaged or out of the ordinary, and
+    sums of their events; None in place of others. `reporting`: what the kernels of a communicator's
+    works tell.
     """
     buffer = _LogBuffer()
     begun = [_begin(folder) for folder in folders]
-    return [None if one is None else _with_events(one, buffer, reporting) for one in begun]
+    return [None if one is None else _with_events(*one, buffer, reporting) for one in begun]
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """A process whose log is not read yet."""
-
-    log: Path
-    header: Header
-    communicators: tuple[Communicator, ...]
-    strings: dict[int, str]
-    counters: dict[tuple[str, int], int]
-    clock: TickClock
-    call_counts: tuple[CallCount, ...]
-    ended: bool
-
-
-def _begin(folder: Path) -> _Begun | None:
-    """What a process's metadata tell; None where more than these and one log must be read."""
+def _begin(folder: Path) -> tuple[SettledProcess, Path] | None:
+    """What a process's metadata tell, and its log; None where more than these must be read."""
     with suppress(OSError, FormatError):
         names = os.listdir(folder)
         logs = [name for name in names if name.startswith("log.")]
@@ -99,8 +87,7 @@ def _begin(folder: Path) -> _Begun | None:
         if not all(comm.id and comm.rank >= 0 for comm in communicators):
             return None  # the works alone tell them
         tally = read_call_counts(folder / "tally") if "tally" in names else NO_CALL_COUNTS
-        return _Begun(
-            folder / logs[0],
+        process = SettledProcess(
             header,
             communicators,
             dict(metadata.texts(meta, layout.TEXT_STRING)),
@@ -109,35 +96,25 @@ def _begin(folder: Path) -> _Begun | None:
             merge_call_counts(tally, NO_SLOTS),
             len(meta.of("End")) > 0,
         )
+        return process, folder / logs[0]
     return None
 
 
 def _with_events(
-    begun: _Begun, buffer: "_LogBuffer", reporting: Reporting
-) -> SettledProcess | None:
+    process: SettledProcess, log: Path, buffer: "_LogBuffer", reporting: Reporting
+) -> tuple[SettledProcess, SettledEvents] | None:
     """The process with the sums of its log; None where that is not settled."""
-    header = begun.header
+    header = process.header
     try:
-        content = buffer.read(begun.log)
-        log_header = checked_header(content, begun.log)
+        content = buffer.read(log)
+        log_header = checked_header(content, log)
     except (OSError, FormatError):
         return None
     if log_header.clock_hz not in (0, header.clock_hz):
         return None  # the log's own would be taken
     slots = buffer.slots(log_header.header_bytes, len(content))
-    events = settled_segment(slots, begun.clock, header.nonce, begun.communicators, reporting)
-    if events is None:
-        return None
-    return SettledProcess(
-        header,
-        begun.communicators,
-        begun.strings,
-        begun.counters,
-        begun.clock,
-        begun.call_counts,
-        begun.ended,
-        events,
-    )
+    events = settled_segment(slots, process.clock, header.nonce, process.communicators, reporting)
+    return None if events is None else (process, events)
 
 
 class _LogBuffer:

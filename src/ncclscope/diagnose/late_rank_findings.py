@@ -94,7 +94,7 @@ def _confidence(delays: Delays) -> float:
     return min(0.5 + 0.5 * delays.times / (delays.times + 10), 0.99)
 
 
-def gain_alone(causes: RootCauses, ranks: tuple[int, ...]) -> str:
+def alone_in_words(causes: RootCauses, ranks: tuple[int, ...]) -> str:
     """What some ranks gain if no other cause is mended, and all causes together."""
     together = causes.prediction
     text = f"all causes together {percent(together.gained_share)}"
@@ -182,7 +182,7 @@ def host_finding(
     typical = float(np.median([delays.typical_ns for delays in late]))
     only = len(causes.ranks) == len(ranks) and not causes.communicators
     together = causes.prediction if only else None
-    cost = cost_in_words(context, together, share, "them", gain_alone(causes, ranks))
+    cost = cost_in_words(context, together, share, "them", alone_in_words(causes, ranks))
     return Finding(
         "straggler",
         severity(context, share),

@@ -142,8 +142,9 @@ def _read_settled_first(folders: list[Path], now_ns: int) -> list[ProcessSnapsho
             if settled is None:
                 answers.append(read_snapshot(folder, now_ns))
             else:
-                states = rank_states_of_settled(settled, settled.events)
-                answers.append(_of_process(folder, settled, states, now_ns, ""))
+                process, events = settled
+                states = rank_states_of_settled(process, events)
+                answers.append(_of_process(folder, process, states, now_ns, ""))
         except FormatError as error:
             answers.append(str(error))
     return answers

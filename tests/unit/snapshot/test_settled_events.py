@@ -67,7 +67,7 @@ def test_logs_are_read_without_a_list_of_their_slots(tmp_path: Path) -> None:
     folders = process_folders(tmp_path / "capture")
     for folder, settled in zip(folders, read_settled(folders, reporting_of), strict=True):
         assert settled is not None
-        states = rank_states_of_settled(settled, settled.events)
+        states = rank_states_of_settled(*settled)
         assert states == rank_states_event_by_event(open_process(folder))
     one_by_one = [read_snapshot(folder, 0) for folder in folders]
     assert read_snapshots(folders).processes == one_by_one

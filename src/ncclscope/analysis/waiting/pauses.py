@@ -68,15 +68,23 @@ def pauses_of(waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints]) -> tu
     return tuple(sorted([*hosts, *several, *alone], key=lambda own: own.prediction.run_then_ns))
 
 
+def _of_calls_and_starts(waiting: Waiting, by_event: Ints | Floats) -> Floats:
+    """Values by event as those of calls and starts by kernel, without the start-up and what comes
+    first on a rank.
+    """
+    values = by_event.reshape(-1, 3)[:, :2].astype(np.float64)
+    values[waiting.start_up] = 0
+    values[waiting.dependencies.edge.reshape(-1, 3)[:, :2] == _abi.EDGE_ROOT] = 0
+    return values
+
+
 def _of_ranks(
     waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints], beyond: "_BeyondMedian"
 ) -> list[Pauses]:
     """Pauses of single ranks."""
     kernels = waiting.kernels
     now = waiting.judged_ns
-    on_path = waiting.excess_on_path_ns.reshape(-1, 3)[:, :2].astype(np.float64)
-    on_path[waiting.start_up] = 0
-    on_path[waiting.dependencies.edge.reshape(-1, 3)[:, :2] == _abi.EDGE_ROOT] = 0
+    on_path = _of_calls_and_starts(waiting, waiting.excess_on_path_ns)
     sums = np.bincount(
         kernels.rank, (on_path * (on_path > LEAST_PAUSE * now)).sum(axis=1), len(kernels.ranks)
     )
@@ -118,9 +126,7 @@ def _of_hosts(waiting: Waiting, what_if: WhatIf, beyond: "_BeyondMedian") -> lis
     nodes, count = np.unique(node_of, return_counts=True)
     if len(nodes) < 2 or len(waiting.kernels) > MOST_KERNELS:
         return []
-    excess = waiting.excess_ns.reshape(-1, 3)[:, :2].copy()
-    excess[waiting.start_up] = 0
-    excess[waiting.dependencies.edge.reshape(-1, 3)[:, :2] == _abi.EDGE_ROOT] = 0
+    excess = _of_calls_and_starts(waiting, waiting.excess_ns)
     places = {node: np.flatnonzero(node_of == node) for node in nodes[count > 1].tolist()}
     longest_ns = np.maximum.reduceat(excess.max(axis=1), waiting.kernels.first_of_rank)
     paused = longest_ns > LEAST_PAUSE * waiting.judged_ns  # hardly any rank, of very many
@@ -154,9 +160,7 @@ def _of_several(
     kernels, now = waiting.kernels, waiting.judged_ns
     if len(kernels) > MOST_KERNELS:
         return []
-    excess = waiting.excess_ns.reshape(-1, 3)[:, :2].copy()
-    excess[waiting.start_up] = 0
-    excess[waiting.dependencies.edge.reshape(-1, 3)[:, :2] == _abi.EDGE_ROOT] = 0
+    excess = _of_calls_and_starts(waiting, waiting.excess_ns)
     limit = max(LEAST_PAUSE * now, _TIMES_NOISE * float(np.quantile(excess, _LONG)))
     longest_ns = np.maximum.reduceat(excess.max(axis=1), kernels.first_of_rank)
     paused = np.flatnonzero((longest_ns > limit) & ~np.isin(kernels.ranks, list(others)))
@@ -182,7 +186,7 @@ def _of_several(
 
 
 def _rank_events(
-    waiting: Waiting, place: int, excess: Ints, limit: float, beyond: "_BeyondMedian"
+    waiting: Waiting, place: int, excess: Floats, limit: float, beyond: "_BeyondMedian"
 ) -> Ints:
     """Events of a rank with a pause before them that not all ranks have; none where pauses are a
     habit.

@@ -9,8 +9,8 @@ from ncclscope.analysis.waiting.rank_delays import Delays
 from ncclscope.analysis.waiting.root_causes import RootCauses
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
 from ncclscope.diagnose.late_rank_findings import (
+    alone_in_words,
     are_of_one_speed,
-    gain_alone,
     host_finding,
     kind_of,
     many_finding,
@@ -85,7 +85,9 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
             continue  # its delays are too short for what it would cost
         prediction = causes.prediction if alone else None
         share = share_of[delays.rank]
-        cost = cost_in_words(context, prediction, share, "it", gain_alone(causes, (delays.rank,)))
+        cost = cost_in_words(
+            context, prediction, share, "it", alone_in_words(causes, (delays.rank,))
+        )
         sampled_share = 0.0
         if context.what_if is not None and context.what_if.why_not:
             # A replay of a sample says nothing about the cost: the delays themselves count.
