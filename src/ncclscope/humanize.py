@@ -103,11 +103,11 @@ def ranks_in_words(ranks: tuple[int, ...]) -> str:
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """The text in lines of at most `width`; a word that is longer than a line stays whole, and so
-    does a number with its unit.
+    """The text in lines of at most `width`, control characters escaped; a word that is longer than
+    a line stays whole, and so does a number with its unit.
     """
     lines: list[str] = []
-    for word in _with_units(text.split(" ")):
+    for word in _with_units(printable(text).split(" ")):
         if lines and len(lines[-1]) + 1 + len(word) <= width:
             lines[-1] += " " + word
         else:

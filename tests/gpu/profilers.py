@@ -84,9 +84,9 @@ class Calls:
 BENCH = {
     "calls": Calls(190, 2, None, SIZES, (COST, TIMES), 2),
     "near": Calls(150, 2, 2, SIZES, (COST, TIMES), 3),
-    "near-large": Calls(100, 2, 2, LARGE, case_s=1.5),
+    "near-large": Calls(110, 2, 2, LARGE, case_s=20.0),
     "near-four": Calls(90, 4, 4, SIZES),
-    "near-four-large": Calls(150, 4, 4, LARGE, case_s=1.5),
+    "near-four-large": Calls(190, 4, 4, LARGE, case_s=20.0),
     "two-by-two": Calls(110, 4, 2, SIZES),
     "two-by-two-large": Calls(170, 4, 2, LARGE, case_s=1.5),
     "large": Calls(170, 2, None, LARGE, case_s=1.5),
@@ -296,7 +296,7 @@ def run_calls(
     """Runs one piece of the benchmark; with --cost its cost alone, in rounds until time is over."""
     nccl = arguments.nccl if piece.ranks_a_host else None
     options = launch_options(piece.ranks, arguments.simulate, nccl, piece.ranks_a_host or 1)
-    case_s = COST_CASE_S if arguments.cost else piece.case_s
+    case_s = arguments.case_s or (COST_CASE_S if arguments.cost else piece.case_s)
     plan = plan_of(piece.operations, piece.sizes, case_s, arguments.calls)
     plan = replace(plan, warm_up=1) if piece.sizes == LARGE else plan
     if arguments.cost:
@@ -319,6 +319,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10, help="for everything (10)")
     parser.add_argument("--pieces", default=",".join(PIECES), help=f"of {', '.join(PIECES)}")
     parser.add_argument("--cost", action="store_true", help="cost alone, as PIECE-cost.json")
+    parser.add_argument("--case-s", type=float, help="seconds for a function of a size, at most")
     parser.add_argument("--without", default="", help="profilers to leave out, comma-separated")
     parser.add_argument("--simulate", action="store_true", help="desk check: no GPU, no MPS")
     parser.add_argument("--calls", type=int, default=200)

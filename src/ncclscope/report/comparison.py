@@ -160,7 +160,7 @@ def lines(comparison: Comparison, a: list[str], b: list[str], width: int) -> Ite
         yield printable(f"{name}: {', '.join(paths)}") + (" (a simulation)" if simulated else "")
     for name, missing in zip("AB", comparison.incomplete, strict=True):
         if missing:
-            yield from wrapped(f"! {name} is incomplete: {printable(missing)}", width)
+            yield from wrapped(f"! {name} is incomplete: {missing}", width)
     yield from wrapped(_verdict(comparison), width, "  ")
     yield from _measure_lines(comparison, width)
     yield from _origin_lines(comparison, width)
@@ -194,7 +194,7 @@ def _measure_lines(comparison: Comparison, width: int) -> Iterator[str]:
     if comparison.rhythm:
         kind = _key_in_words(comparison.rhythm)
         text = f"A round: from one call of {kind} to the next. waiting: of one rank in it."
-        yield from wrapped(printable(text), width)
+        yield from wrapped(text, width)
     yield from wrapped(_spans_in_words(comparison), width)
     yield from wrapped(_runs_in_words(comparison), width)
 

@@ -15,7 +15,7 @@ _INDENT = "  "
 
 def _paragraph(text: str, width: int, hang: str = "") -> Iterator[str]:
     """Indented lines; all but the first stand below the text behind a mark as wide as `hang`."""
-    lines = wrapped(printable(text), width - len(_INDENT), hang)
+    lines = wrapped(text, width - len(_INDENT), hang)
     yield from (_INDENT + line for line in lines)
 
 
@@ -38,9 +38,9 @@ def lines(
 ) -> Iterator[str]:
     """The whole answer, the worst first; `program` is what commands begin with."""
     completeness = completeness_with_counts(model)
-    yield from wrapped(printable(completeness.line()), width)
+    yield from wrapped(completeness.line(), width)
     for note in completeness.notes[:8]:
-        yield from wrapped(f"! {printable(note)}", width, _INDENT)
+        yield from wrapped(f"! {note}", width, _INDENT)
     for limit in diagnosis.limits:
         yield from wrapped(f"! {limit}; --since and --until choose a part", width, _INDENT)
     serious = [finding for finding in diagnosis.findings if finding.severity != "info"]

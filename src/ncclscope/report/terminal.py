@@ -64,19 +64,19 @@ def _table(table: Table, style: Style, missing: list[str]) -> Iterator[str]:
     yield _dim(heading, style)
     yield from lines
     for note in table.notes:
-        yield from (_dim(line, style) for line in wrapped(printable(note), style.width))
+        yield from (_dim(line, style) for line in wrapped(note, style.width))
 
 
 def _opening(summary: Summary, style: Style, topology: Topology | None) -> Iterator[str]:
     completeness = summary.completeness
-    lines = wrapped(printable(completeness.line()), style.width)
+    lines = wrapped(completeness.line(), style.width)
     yield from (_bold(line, style) for line in lines)
     for note in (*warning_lines(topology), *completeness.notes, *summary.notes):
-        yield from wrapped(f"! {printable(note)}", style.width, "  ")
+        yield from wrapped(f"! {note}", style.width, "  ")
     yield from _join([printable(word) for word in sections.identity(summary)], style.width)
     yield from wrapped(sections.headline(summary), style.width, "  ")
     for line in sample_sections.timing_policy(summary):
-        yield from wrapped(printable(line), style.width, "  ")
+        yield from wrapped(line, style.width, "  ")
     if summary.slices and any(summary.slices):
         room = min(style.width - len("bytes over time "), len(summary.slices))
         yield f"bytes over time {sparkline(summary.slices, room)}"

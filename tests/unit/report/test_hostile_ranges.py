@@ -1,4 +1,6 @@
-"""Texts of ranges can hold anything: no output passes on what a terminal or a browser obeys."""
+"""Texts of ranges and of the identity can hold anything: no output passes on what a terminal or a
+browser obeys.
+"""
 
 import json
 from pathlib import Path
@@ -10,6 +12,8 @@ from tests.support.player import ncclscope
 from tests.support.writer.training import MS, PlantedCall, Program
 
 _TEXT = "\x1b]0;owned\x07<script>alert(1)</script>\u202e\n=cmd|' /C calc'!A0"
+_OBEYED = {"\x1b", "\x07", "\u202e", "\r"}  # by a terminal
+_IN_ONE_LINE = _TEXT.replace("\n", "")  # as the identity has its values
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +22,8 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("hostile")
     for rank in range(2):
         program = Program(rank, 2, groups=False)
+        program.who.more["gpu_timing.in_force"] = _IN_ONE_LINE + str(rank)
+        program.who.more["gpu_timing.reason"] = _IN_ONE_LINE
         group = {"what": "group", "name": _TEXT, "description": _TEXT, "ranks": [0, 1]}
         program.context += [group, {"what": "failure", "why": _TEXT}]
         program.context.append({"what": "kernels", "file": "", "why": _TEXT})
@@ -44,8 +50,13 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_terminals_get_no_control_characters(capture: Path, words: tuple[str, ...]) -> None:
     said = ncclscope(*words, capture)
     assert said.returncode in (0, 4), said.stderr
-    shown = said.stdout + said.stderr
-    assert not {"\x1b", "\x07", "\u202e", "\r"} & set(shown)
+    assert not _OBEYED & set(said.stdout + said.stderr)
+
+
+def test_compare_gives_terminals_no_control_characters(capture: Path) -> None:
+    said = ncclscope("compare", capture, capture)
+    assert "GPU timing: A \\x1b]0;owned" in said.stdout  # why it does not judge
+    assert not _OBEYED & set(said.stdout + said.stderr)
 
 
 def test_programs_get_texts_as_they_are(capture: Path) -> None:
