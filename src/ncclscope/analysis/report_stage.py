@@ -29,7 +29,7 @@ from ncclscope.analysis.waiting.account import Answer, waiting_account
 from ncclscope.analysis.waiting.engine_tasks import SavedModel, tasks_on
 from ncclscope.analysis.waiting.windows import MOST_AT_ONCE
 from ncclscope.model.engine import Engine, Engines, ProcessOperations, here
-from ncclscope.model.model import Model
+from ncclscope.model.model import Model, process_edges
 from ncclscope.model.schema import NONE
 from ncclscope.model.sql_views import rows_of_table
 from ncclscope.model.store.saved_model import FOLDER
@@ -139,14 +139,14 @@ def _as_is(table: SumTable) -> SumTable:
 # ---- which task looks at what ----
 def _processes(model: Model) -> list[ProcessOperations]:
     """The processes with their rows; those of a process lie together."""
-    column, count = model.tables["operations"]["process"], len(model.processes)
-    # By steps of a binary search, not by a look at all of them.
-    edges = np.searchsorted(column, np.arange(count + 1)).tolist()
-    edges[0], edges[-1] = 0, len(column)  # also those of no process
+    operations = model.tables["operations"]
+    rows = len(operations["process"])
+    edges = process_edges(operations, range(len(model.processes) + 1))
+    edges[0], edges[-1] = 0, rows  # also those of no process
     return [
         ProcessOperations(process, NONE, first, last - first, 0)
         for process, (first, last) in enumerate(pairwise(edges))
-    ] or [ProcessOperations(NONE, NONE, 0, len(column), 0)]
+    ] or [ProcessOperations(NONE, NONE, 0, rows, 0)]
 
 
 def shares_of(

@@ -29,7 +29,7 @@ from ncclscope.capture.housekeeping import describe
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.export.result import ExportResult
 from ncclscope.model.build import open_model
-from ncclscope.model.model import Model, Progress
+from ncclscope.model.model import Model, Progress, process_rows
 from ncclscope.model.process.inferred_collectives import has_parts
 from ncclscope.model.schema import NONE
 from ncclscope.model.sql_views import copy_to_file, literal, open_connection, select_list
@@ -169,7 +169,7 @@ def _new_rows(
 ) -> Ints:
     """Rows of a process to write now; `keys` is updated."""
     ops = model.tables["operations"]
-    first, end = np.searchsorted(ops["process"], (number, number + 1)).tolist()
+    first, end = process_rows(ops, number)
     selected = selection.rows(model, slice(first, end))
     settled = [model.words["state"].index(name) for name in ("done", "captured")]
     done = selected & np.isin(ops["state"][first:end], settled)

@@ -16,7 +16,7 @@ from ncclscope.arrays.types import Ints
 from ncclscope.export.result import ExportResult
 from ncclscope.humanize import printable
 from ncclscope.model.detail_tables import details_of_process
-from ncclscope.model.model import Model, Progress
+from ncclscope.model.model import Model, Progress, process_rows
 from ncclscope.model.process.inferred_collectives import has_parts
 from ncclscope.model.schema import NONE, Columns
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_factor
@@ -82,7 +82,7 @@ def _write_process(
     model: Model, selection: Selection, number: int, file: Path, verbose: bool
 ) -> ExportResult:
     ops = model.tables["operations"]
-    first, last = np.searchsorted(ops["process"], (number, number + 1)).tolist()
+    first, last = process_rows(ops, number)
     selected = selection.rows(model, slice(first, last))
     selected &= ~has_parts(ops, slice(first, last))
     timed = np.asarray((ops["duration_ns"][first:last] >= 0) & (ops["end_ns"][first:last] >= 0))

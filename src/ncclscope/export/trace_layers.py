@@ -19,7 +19,7 @@ from ncclscope.export.trace_children import (
 from ncclscope.export.trace_model import OPEN, Argument, Details, Layer, Rank
 from ncclscope.export.trace_training import training_layers
 from ncclscope.humanize import printable
-from ncclscope.model.model import Model
+from ncclscope.model.model import Model, process_rows
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.datatypes import DATATYPES
 from ncclscope.nccl.functions import FUNCTIONS
@@ -44,7 +44,7 @@ class SelectedRows:
 def selected_rows(model: Model, selection: Selection, rank: Rank) -> SelectedRows:
     """The rank's selected operations."""
     ops = model.tables["operations"]
-    first, last = np.searchsorted(ops["process"], (rank.process, rank.process + 1)).tolist()
+    first, last = process_rows(ops, rank.process)
     rows = slice(first, last)
     selected = selection.rows(model, rows)
     selected &= np.asarray(ops["global_rank"][rows] == rank.global_rank)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ncclscope.arrays.types import Ints
 from ncclscope.export.lanes import Lanes
 from ncclscope.humanize import printable
-from ncclscope.model.model import Model
+from ncclscope.model.model import Model, process_rows
 from ncclscope.model.schema import NONE
 
 OPEN = 1 << 62  # end of a slice that has not ended
@@ -133,7 +133,7 @@ def ranks_of(model: Model) -> list[Rank]:
     ops = model.tables["operations"]
     pairs: set[tuple[int, int]] = {(p.global_rank, n) for n, p in enumerate(model.processes)}
     for number in range(len(model.processes)):
-        first, last = np.searchsorted(ops["process"], (number, number + 1)).tolist()
+        first, last = process_rows(ops, number)
         pairs |= {(int(rank), number) for rank in np.unique(ops["global_rank"][first:last])}
     ranked = {process for rank, process in pairs if rank != NONE}
     listed = sorted(pair for pair in pairs if pair[0] != NONE or pair[1] not in ranked)

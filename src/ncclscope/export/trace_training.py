@@ -9,7 +9,7 @@ from ncclscope.capture.reader import is_dataset
 from ncclscope.export.trace_model import OPEN, Argument, Details, Layer, Rank
 from ncclscope.humanize import printable
 from ncclscope.model.detail_tables import details_of_process
-from ncclscope.model.model import Model
+from ncclscope.model.model import Model, process_rows
 from ncclscope.model.schema import NONE, Columns
 
 DEEPEST = 8  # ranges inside each other; deeper ones are not drawn
@@ -55,7 +55,7 @@ def ranges_of_process(model: Model, process: int) -> Columns | None:
 
 def _rows_of_process(model: Model, table: str, rank: Rank) -> tuple[Columns, Ints]:
     columns = model.tables[table]  # rows are in the order of processes
-    first, last = np.searchsorted(columns["process"], (rank.process, rank.process + 1)).tolist()
+    first, last = process_rows(columns, rank.process)
     return columns, np.arange(first, last)
 
 

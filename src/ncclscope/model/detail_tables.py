@@ -25,7 +25,7 @@ from ncclscope.capture.process import Process, open_process
 from ncclscope.errors import FormatError
 from ncclscope.humanize import printable
 from ncclscope.model.detail_schema import DETAILS
-from ncclscope.model.model import Model, Progress
+from ncclscope.model.model import Model, Progress, process_rows
 from ncclscope.model.process.calls import Calls, calls_of, link, rows_of
 from ncclscope.model.process.channels import on_host_clock
 from ncclscope.model.process.communicators import LocalCommunicators, local_communicators
@@ -104,7 +104,7 @@ def _placed(model: Model, number: int, columns: Columns, table: str) -> Columns:
 def _rows_of_operations(model: Model, process: int, events: Ints) -> Ints:
     """Rows of a process's operations by their main events."""
     operations = model.tables["operations"]
-    first, last = np.searchsorted(operations["process"], (process, process + 1)).tolist()
+    first, last = process_rows(operations, process)
     own = first + np.flatnonzero(~has_parts(operations, slice(first, last)))
     own = own[np.argsort(operations["event"][own], kind="stable")]
     return take(own, positions_of(np.asarray(operations["event"][own]), events))

@@ -1,8 +1,11 @@
 """A capture's model: its tables as columns, and its processes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+import numpy as np
 
 from ncclscope.model.column_files import is_absent
 from ncclscope.model.completeness import Completeness
@@ -92,3 +95,17 @@ def windows_by_process(model: Model) -> list[list[tuple[int, int]] | None]:
         if own_windows is not None:
             own_windows.append((start, end))
     return by_process
+
+
+def process_edges(columns: Columns, processes: Sequence[int]) -> list[int]:
+    """The first rows of processes in a table whose rows are in the order of processes."""
+    column = columns["process"]
+    # Numbers of the column's type: for others numpy copies all of it, once for each question.
+    edges: list[int] = np.searchsorted(column, np.asarray(processes, column.dtype)).tolist()
+    return edges
+
+
+def process_rows(columns: Columns, process: int) -> tuple[int, int]:
+    """Where a process's rows begin and end in such a table."""
+    first, end = process_edges(columns, (process, process + 1))
+    return first, end

@@ -17,7 +17,7 @@ import numpy as np
 
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Ints
-from ncclscope.model.model import PERIODIC, Model
+from ncclscope.model.model import PERIODIC, Model, process_rows
 from ncclscope.model.schema import NONE, STEPS, Columns, empty
 
 _FEWEST = 4  # steps
@@ -33,7 +33,7 @@ def with_periodic_steps(model: Model) -> Model:
     step = np.full(len(operations["event"]), NONE, np.int32)
     parts: list[Columns] = []
     for process in range(len(model.processes)):
-        first, last = np.searchsorted(operations["process"], (process, process + 1)).tolist()
+        first, last = process_rows(operations, process)
         rows = np.arange(first, last)[np.asarray(operations["part_of"][first:last]) == NONE]
         starts = _starts(operations, rows)
         if starts is None:

@@ -9,7 +9,7 @@ import numpy as np
 from ncclscope.analysis.measures import began_ns
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.detail_tables import details_of_process
-from ncclscope.model.model import Model
+from ncclscope.model.model import Model, process_rows
 from ncclscope.model.schema import IN_FLIGHT, NEVER_LAUNCHED, NONE, SOURCES
 from ncclscope.web import palette
 from ncclscope.web.bars import (
@@ -121,7 +121,7 @@ def rows_by_communicator(model: Model, process: int) -> Iterator[tuple[int, int,
     (communicator, rank, is part, rows).
     """
     operations = model.tables["operations"]
-    first, last = np.searchsorted(operations["process"], (process, process + 1)).tolist()
+    first, last = process_rows(operations, process)
     own = np.arange(first, last)
     comm = np.asarray(operations["communicator"][first:last])
     rank = np.asarray(operations["rank"][first:last])

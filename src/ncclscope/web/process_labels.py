@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from ncclscope.capture.liveness import FATES, UNHEARD, life_in
-from ncclscope.model.model import Model
+from ncclscope.model.model import Model, process_rows
 from ncclscope.model.schema import NONE
 from ncclscope.web.callback_index import ProcessFacts
 from ncclscope.web.scene import CommunicatorLabel, ProcessLabels, SceneClock
@@ -119,6 +119,6 @@ def _members(model: Model, process: int) -> list[tuple[int, CommunicatorLabel]]:
 def _last_ns(model: Model, process: int) -> int:
     """The last known time of a process's operations."""
     operations = model.tables["operations"]
-    first, last = np.searchsorted(operations["process"], (process, process + 1)).tolist()
+    first, last = process_rows(operations, process)
     names = ("end_ns", "launch_end_ns", "call_end_ns", "enqueue_ns")
     return max(int(operations[name][first:last].max(initial=0)) for name in names)

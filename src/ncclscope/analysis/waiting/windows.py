@@ -33,7 +33,7 @@ from ncclscope.analysis.waiting.path_parts import PathPart
 from ncclscope.analysis.waiting.usual_lengths import THREADS
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture.segment import expand
-from ncclscope.model.model import Model
+from ncclscope.model.model import Model, process_edges
 from ncclscope.model.schema import NONE, Columns
 from ncclscope.threads import in_threads
 
@@ -240,16 +240,14 @@ class _FindRuns:
 
 def _bundles(model: Model) -> list[slice]:
     """Rows of whole processes, some at a time."""
-    process = np.asarray(model.tables["operations"]["process"])
-    # Numbers of the same type: for others the whole column would be copied.
-    rows = np.arange(len(model.processes), dtype=process.dtype)
-    ends = np.searchsorted(process, rows, side="right").tolist()
-    bundles, begin = [], 0
-    for end in ends:
-        if end - begin >= _AT_ONCE or (end == len(process) and end > begin):
+    operations = model.tables["operations"]
+    rows, begin = len(operations["process"]), 0
+    bundles = []
+    for end in process_edges(operations, range(1, len(model.processes) + 1)):
+        if end - begin >= _AT_ONCE or (end == rows and end > begin):
             bundles.append(slice(begin, end))
             begin = end
-    return bundles if begin == len(process) else [slice(0, len(process))]
+    return bundles if begin == rows else [slice(0, rows)]
 
 
 def find_windows(model: Model, size: int, tasks: Tasks) -> Windows:
