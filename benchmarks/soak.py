@@ -56,7 +56,8 @@ class Sample:
     """The process at one moment."""
 
     at_s: float
-    resident_bytes: int  # without the arena, which is shared memory
+    resident_bytes: int  # without the arena, which is shared memory, and the plugin's tables
+    table_bytes: int  # of the plugin's tables and buffers of fixed size, what was in use so far
     reserved_bytes: int  # private and writable, touched or not
     arena_bytes: int
     descriptors: int
@@ -100,6 +101,22 @@ def memory_bytes(pid: int, field: str) -> int:
     raise ProcessLookupError(pid)  # it has no memory any more
 
 
+def table_bytes(pid: int) -> int:
+    """Resident bytes of the plugin's static memory: its writable pages, and the zeroed ones behind
+    them, which have no name. It has a fixed size, and a page of it counts from its first use on.
+    """
+    total, files, is_own = 0, [""], False  # names of this mapping and of the one before it
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0]:
+            files = [files[-1], words[5] if len(words) > 5 else ""]
+            name = files[1] or files[0]
+            is_own = "nccl-profiler-ncclscope" in name and words[1].startswith("rw")
+        elif words[0] == "Rss:" and is_own:
+            total += int(words[1]) << 10
+    return total
+
+
 def sizes(folder: Path) -> list[int]:
     """Bytes of each file; one that rotation takes away meanwhile is not there."""
     found = []
@@ -114,10 +131,11 @@ def sizes(folder: Path) -> list[int]:
 def sample(pid: int, folder: Path, at_s: float, waits: Waits) -> Sample:
     """Looks at the process and at what it has written."""
     arena = Path(f"/dev/shm/ncclscope-{os.getuid()}") / folder.name
-    files = sizes(folder)
+    files, tables = sizes(folder), table_bytes(pid)
     return Sample(
         at_s=at_s,
-        resident_bytes=memory_bytes(pid, "VmRSS") - memory_bytes(pid, "RssShmem"),
+        resident_bytes=memory_bytes(pid, "VmRSS") - memory_bytes(pid, "RssShmem") - tables,
+        table_bytes=tables,
         reserved_bytes=memory_bytes(pid, "VmData"),
         arena_bytes=arena.stat().st_blocks * 512,
         descriptors=len(os.listdir(f"/proc/{pid}/fd")),
@@ -236,9 +254,10 @@ def change(soaked: Soaked, number: Callable[[Sample], float]) -> Change:
 def changes(soaked: Soaked) -> dict[str, Change]:
     """What is watched, by name; sizes in MB."""
     return {
-        "resident memory without the arena, MB": change(
+        "resident memory without arena and tables, MB": change(
             soaked, lambda one: one.resident_bytes / 1e6
         ),
+        "tables of fixed size, MB": change(soaked, lambda one: one.table_bytes / 1e6),
         "reserved memory, MB": change(soaked, lambda one: one.reserved_bytes / 1e6),
         "arena, MB": change(soaked, lambda one: one.arena_bytes / 1e6),
         "descriptors": change(soaked, lambda one: one.descriptors),
@@ -283,6 +302,7 @@ def failures(soaked: Soaked) -> list[str]:
     """What is not flat or not exact."""
     found = changes(soaked)
     size, arena = found.pop("bytes of files, MB"), found.pop("arena, MB")
+    del found["tables of fixed size, MB"]  # they cannot grow beyond it
     wrong = [name for name, one in found.items() if not one.flat]
     if not arena.flat and arena.highest > _megabytes(ARENA_LIMIT_MB):
         wrong.append("arena")
@@ -329,8 +349,8 @@ def bar() -> str:
     return (
         f"{THREADS} threads, replaced by new ones every {GENERATION_S} s, {COMMUNICATORS} "
         f"communicators, looked at every {SAMPLE_S:.0f} s. Reserved memory is private and "
-        f"writable, touched or not: a leak shows there, a buffer's first use only in resident "
-        f"memory. Bar: memory without the arena, descriptors "
+        f"writable, touched or not. Tables: the plugin's static memory, of which a page counts "
+        f"from its first use on. Bar: memory without arena and tables, descriptors "
         f"and number of files at the end at most {FLAT:.0%} above those at the start; the arena "
         f"never above NCCLSCOPE_ARENA={ARENA_LIMIT_MB}M, all of which the recorder takes once it "
         "had to wait for the disk; in profile mode "

@@ -43,7 +43,7 @@ from ncclscope.snapshot.training_context import (
     context_from_live_page,
     step_progress,
 )
-from ncclscope.snapshot.types import PAIRED, USUALLY, RankState
+from ncclscope.snapshot.types import PAIRED, USUALLY, Compact, RankState
 from ncclscope.threads import in_threads
 
 LONGEST_NS = 1 << 55  # a year: more is damage
@@ -55,7 +55,7 @@ _THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessSnapshot:
+class ProcessSnapshot(Compact):
     """One process at its last known moment."""
 
     folder: str

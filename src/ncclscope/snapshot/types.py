@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ncclscope.capture import dtypes, layout
 from ncclscope.model.schema import NONE
@@ -21,8 +21,19 @@ _DTYPES, _KINDS = dtypes.OURS.dtypes, layout.KINDS
 NsBefore = Callable[[int], int]  # a counter value -> how many ns it lies before the snapshot
 
 
+class Compact:
+    """A dataclass with slots that is pickled as a call of its class. Ten thousand processes are
+    read by workers, and a dataclass's own way takes half as long again.
+    """
+
+    __slots__: ClassVar[tuple[str, ...]] = ()
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), tuple(getattr(self, name) for name in self.__slots__)
+
+
 @dataclass(frozen=True, slots=True)
-class LastCall:
+class LastCall(Compact):
     """The last call on a communicator."""
 
     function: str
@@ -33,7 +44,7 @@ class LastCall:
 
 
 @dataclass(frozen=True, slots=True)
-class OperationInFlight:
+class OperationInFlight(Compact):
     """An operation that has begun and not ended on the GPU."""
 
     order: int  # among the works of its communicator, from 1
@@ -50,7 +61,7 @@ class OperationInFlight:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(Compact):
     """A proxy step that is open."""
 
     channel: int
@@ -62,7 +73,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class OpenEvents:
+class OpenEvents(Compact):
     """Events of one communicator that have been open for long."""
 
     inside_call_ns: int | None = None  # for how long a call has not returned
@@ -72,7 +83,7 @@ class OpenEvents:
 
 
 @dataclass(frozen=True, slots=True)
-class RankState:
+class RankState(Compact):
     """One rank of a communicator."""
 
     number: int  # of the communicator in its process

@@ -67,6 +67,8 @@ class Member:
 
     def waited_ns(self) -> int:
         """How long it has been in what it is in."""
+        if not self.rank_state.in_flight and self.rank_state.parts is None:
+            return 0  # most ranks of most jobs
         since = [operation.since_ns for operation in self.rank_state.in_flight]
         if self.is_inside_call and self.rank_state.parts:
             since.append(self.rank_state.parts.inside_call_ns or 0)

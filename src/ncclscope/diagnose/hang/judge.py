@@ -33,9 +33,9 @@ def judge(snapshots: Sequence[ProcessSnapshot], unreadable: Sequence[str] = ()) 
     comm_states = [with_assumed_operations(state) for state in communicator_states(current)]
     alive = sum(snapshot.life in (ALIVE, STOPPED) for snapshot in current)
     post_mortem = alive == 0
-    places = _places(comm_states)
     verdicts = [_judge_communicator(comm_state, not post_mortem) for comm_state in comm_states]
     verdicts = with_causes(with_extra_calls(verdicts, comm_states), comm_states)
+    places = {} if all(verdict.verdict == OK for verdict in verdicts) else _places(comm_states)
     verdicts = [
         _with_activities(verdict, comm_state, places)
         for verdict, comm_state in zip(verdicts, comm_states, strict=True)
