@@ -52,6 +52,10 @@ def _training() -> Iterator[Kind]:
     yield from shape("hierarchy 8 x 8", hierarchy_program, Hierarchy(8, 8, steps=8), {
         "late rank": (host(29, 12),),
     })  # fmt: skip
+    long_layers = Hierarchy(4, 8, 16, layer_ms=2.0, size_mb=8.0)
+    yield from shape("hierarchy 4 x 8, long layers", hierarchy_program, long_layers, {
+        "slightly slow GPU": (gpu(19, 1.12),),
+    })  # fmt: skip
     yield from shape("hierarchy 32 x 8", hierarchy_program, Hierarchy(32, 8, 6, layers=2), {
         "slow GPU": (gpu(133, 1.6),),
     })  # fmt: skip

@@ -15,8 +15,9 @@ import numpy as np
 
 from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.waits_in_a_row import summed_in_a_row
 from ncclscope.arrays import _abi
-from ncclscope.arrays.types import Floats, Ints
+from ncclscope.arrays.types import Bools, Floats, Ints
 
 _LEAST_WORK_NS = 100_000  # before a start that shows how quick a GPU is; less is launching
 _LITTLE_WAIT = 0.1  # of the work behind it: hides none of it
@@ -26,11 +27,12 @@ _NEAR = 4  # of these before and after it
 _FAR = 3.0  # times what they are apart usually: around a moment that none of them shows
 
 
-def remaining_work_ns(waiting: Waiting, events: Ints) -> Floats:
+def remaining_work_ns(waiting: Waiting, events: Ints, beside_row: Bools) -> Floats:
     """By call and start how long the work before it remains at the speed of other ranks, where
     those can have done a part of theirs while they waited for this one; NaN elsewhere. Of calls,
     only those of slow GPUs: hosts that wait for an end do nothing meanwhile, but they may wait for
-    their GPU instead. `events`: in their order.
+    their GPU instead. `events`: in their order; `beside_row`: by kernel whether the work before its
+    start goes on beside a row of kernels.
     """
     kernels, dependencies = waiting.kernels, waiting.dependencies
     usual, length = waiting.usual.median_ns[events], dependencies.length_ns[events]
@@ -38,7 +40,11 @@ def remaining_work_ns(waiting: Waiting, events: Ints) -> Floats:
     is_start = events % 3 == START
     follows = np.where(is_start, edge == _abi.EDGE_GPU, edge == _abi.EDGE_HOST_AFTER_SYNC)
     follows &= before % 3 == END
-    waited = np.where(follows, _waited_for_ns(waiting)[before // 3], 0.0)
+    waited_for = _waited_for_ns(waiting)
+    in_a_row = summed_in_a_row(dependencies, waited_for)[before // 3]
+    # Where slow ranks alone show it, what is usual has the whole row of kernels in it already.
+    beside = beside_row[events // 3] & ~waiting.usual.of_slow_ranks[events]
+    waited = np.where(follows, waited_for[before // 3] + np.where(beside, in_a_row, 0.0), 0.0)
     free = is_start & ((edge == _abi.EDGE_LAUNCH) | (edge == _abi.EDGE_GPU))
     free &= (usual >= _LEAST_WORK_NS) & (waited <= _LITTLE_WAIT * usual)
     free &= (dependencies.blocked[events // 3] == 0) & ~waiting.start_up[events // 3]

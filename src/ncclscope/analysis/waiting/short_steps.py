@@ -9,6 +9,8 @@ call took them:
     rank 3                    1.3   2.6   3.9
     usual of the position     2.0   2.0   3.0    shared_lengths.py raises it where all took longer
     as others took            1.0
+
+Ranks that waited before had less to do yet, which is no short step: what they waited counts.
 """
 
 import numpy as np
@@ -25,10 +27,10 @@ _SHORTER, _SHORTER_NS = 0.9, 20_000  # than usual: less is noise
 _LONGEST = np.iinfo(np.int64).max
 
 
-def short_steps_ns(waiting: Waiting, ranks: tuple[int, ...]) -> Floats:
+def short_steps_ns(waiting: Waiting, ranks: tuple[int, ...], worked_ns: Floats) -> Floats:
     """By kernel how long the 90th percentile of ranks that are not changed took before its start;
     NaN where that is not much shorter than usual, or where few show it. GPUs of one step have equal
-    work; hosts take each their own time.
+    work; hosts take each their own time. `worked_ns`: by kernel what its rank did of it before.
     """
     kernels, dependencies = waiting.kernels, waiting.dependencies
     shape, others = (len(kernels.ranks), -1), ~np.isin(kernels.ranks, ranks)
@@ -36,7 +38,8 @@ def short_steps_ns(waiting: Waiting, ranks: tuple[int, ...]) -> Floats:
     if others.sum() < LEAST_RANKS or not makes_equal_calls(kernels):
         return result
     enough = max(LEAST_RANKS, int(others.sum()) // 2)
-    length, usual = dependencies.length_ns[START::3], waiting.usual.median_ns[START::3]
+    length = dependencies.length_ns[START::3] + worked_ns
+    usual = waiting.usual.median_ns[START::3]
     limit = np.minimum(_SHORTER * usual, usual - _SHORTER_NS).reshape(shape)
     shown = (dependencies.blocked == 0).reshape(shape)
     short = (shown & (length.reshape(shape) < limit))[others].sum(axis=0)

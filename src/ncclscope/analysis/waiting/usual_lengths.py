@@ -51,6 +51,7 @@ class UsualLengths:
     steady_excess_ns: Floats  # by rank
     steady_transfer_excess_ns: Floats  # by row of `communicators`
     steady_transfer_ns: Floats  # all transfers of it, with the median length of their kind
+    of_slow_ranks: Bools  # by event: slow ranks alone show it, and theirs is it at the usual speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +90,10 @@ def usual_lengths_of(
     lasting = sample[~ignored[sample]]
     edges = _Edges(kernels, dependencies, rank, sample, every, lasting, arrivals.wait_ns)
     usual = np.empty((2, count, 3))  # median and high
+    of_slow_ranks = np.zeros((count, 3), bool)
 
     def of_own_edges(event: int) -> Floats:
-        usual[:, :, event], steady = _of_own_edges(edges, event)
+        usual[:, :, event], steady, of_slow_ranks[:, event] = _of_own_edges(edges, event)
         return steady
 
     # Sorting and gathering leave other threads room.
@@ -106,11 +108,14 @@ def usual_lengths_of(
         of_calls + of_starts,
         excess[ranks:] * every,
         total[ranks:] * every,
+        of_slow_ranks.reshape(-1),
     )
 
 
-def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats]:
-    """By kernel the usual length of the edge before its call or start; by rank steady excess."""
+def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
+    """By kernel the usual length of the edge before its call or start; by rank steady excess; by
+    kernel whether slow ranks alone show that length.
+    """
     kernels, dependencies, rank = edges.kernels, edges.dependencies, edges.rank
     ranks = len(kernels.ranks)
     length, edge = (
@@ -132,8 +137,11 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats]:
         # A slow rank is the only one whose work began before the launch: others waited until then.
         own = (edge == _abi.EDGE_LAUNCH) & _works_after_launch(kernels, length)
         _compare_with(_abi.EDGE_GPU, usual, fine, groups[0], rank, edge, own)
+        shown = usual[0]
         usual = without_slowness(kernels, dependencies, usual, groups[0], edges.sample)
+        of_slow_ranks = usual[0] < shown
     else:
+        of_slow_ranks = np.zeros(len(length), bool)
         # A host that comes late finds its GPU idle: it alone seems to have waited for it.
         own = edge == _abi.EDGE_HOST_AFTER_SYNC
         _compare_with(_abi.EDGE_HOST, usual, fine, groups[0], rank, edge, own)
@@ -147,10 +155,10 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats]:
     # A start is long after its launch on a late rank, and after an end on others: both are own
     # times since the last that it waited for. Calls of a late host follow something else.
     is_start = event == START
-    shown = dependencies.blocked == 0 if is_start else np.ones(len(length), bool)
-    usual = with_shared_lengths(kernels, usual, groups[0], length, shown, any_group=is_start)
+    free = dependencies.blocked == 0 if is_start else np.ones(len(length), bool)
+    usual = with_shared_lengths(kernels, usual, groups[0], length, free, any_group=is_start)
     # NaN stays: with nothing to compare with, nothing is usual.
-    return np.maximum(usual - done_before, 0.0), steady * edges.every
+    return np.maximum(usual - done_before, 0.0), steady * edges.every, of_slow_ranks
 
 
 def _done_while_waiting(edges: _Edges, group: Ints, length: Ints) -> Ints:

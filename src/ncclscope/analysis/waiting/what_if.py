@@ -10,6 +10,7 @@ long or short: the error covers both. prediction_errors.py has the other parts o
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from ncclscope.analysis.waiting.prediction_errors import PredictionErrors
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.replay import Replay, run_ns
 from ncclscope.analysis.waiting.short_steps import short_steps_ns
+from ncclscope.analysis.waiting.waits_in_a_row import WorkBesideRows, work_beside_rows
 from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
@@ -107,6 +109,10 @@ class WhatIf:
         self._errors = PredictionErrors(waiting)
         # The last one: what a search for causes has replayed is predicted right after it.
         self._replayed: tuple[Change, Bools | None, Ints, int | None] | None = None
+
+    @cached_property
+    def _work_beside_rows(self) -> WorkBesideRows:
+        return work_beside_rows(self._waiting)
 
     @property
     def why_not(self) -> str:
@@ -209,10 +215,11 @@ class WhatIf:
         length[events] = np.fmin(length[events], np.nan_to_num(shorter, nan=np.inf))
         if change.ranks:
             starts = events[events % 3 == START]
-            short = short_steps_ns(waiting, change.ranks)[starts // 3]
+            beside = self._work_beside_rows
+            short = short_steps_ns(waiting, change.ranks, beside.waited_ns)[starts // 3]
             length[starts] = np.fmin(length[starts], np.nan_to_num(short, nan=np.inf))
             own = events[events % 3 != END]
-            length[own] = np.fmax(length[own], remaining_work_ns(waiting, own))
+            length[own] = np.fmax(length[own], remaining_work_ns(waiting, own, beside.is_beside))
         self._start_in_time(change, length)
         transfer = np.zeros(len(length), bool)
         for row in change.free:

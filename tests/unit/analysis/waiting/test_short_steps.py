@@ -18,14 +18,21 @@ from tests.support.laboratory.kinds import all_kinds
 MS = 1_000_000
 
 
-def as_others_took(starts_ms: list[list[float]], usual_ms: float, blocked: int = 0) -> Floats:
-    """Without rank 3, by its calls. `blocked`: of the others, ranks that show nothing."""
+def as_others_took(
+    starts_ms: list[list[float]], usual_ms: float, blocked: int = 0, worked_ms: float = 0.0
+) -> Floats:
+    """Without rank 3, by its calls. `blocked`: of the others, ranks that show nothing; `worked_ms`:
+    what the others did of it before.
+    """
     lengths = np.array(starts_ms) * MS
     count = lengths.size
     length_ns, median_ns = np.zeros((count, 3), np.int64), np.full((count, 3), usual_ms * MS)
     length_ns[:, 1] = lengths.reshape(-1)
     hidden = np.zeros(lengths.shape, np.uint8)
     hidden[:blocked] = 1
+
+    worked_ns = np.full(lengths.shape, worked_ms * MS)
+    worked_ns[3] = 0
 
     class Kernels(SimpleNamespace):
         def __len__(self) -> int:
@@ -42,7 +49,12 @@ def as_others_took(starts_ms: list[list[float]], usual_ms: float, blocked: int =
         ),
         usual=SimpleNamespace(median_ns=median_ns.reshape(-1)),
     )  # fmt: skip
-    return short_steps_ns(cast(Waiting, waiting), (3,)).reshape(lengths.shape)[3] / MS
+    return (
+        short_steps_ns(cast(Waiting, waiting), (3,), worked_ns.reshape(-1)).reshape(lengths.shape)[
+            3
+        ]
+        / MS
+    )
 
 
 def test_other_ranks_show_how_long_a_short_step_is() -> None:
@@ -55,6 +67,12 @@ def test_other_ranks_show_how_long_a_short_step_is() -> None:
 def test_ranks_that_were_held_back_show_nothing() -> None:
     took = as_others_took([[1.0], [1.1], [0.9], [1.3]], usual_ms=2.0, blocked=1)
     assert np.isnan(took).all()
+
+
+def test_ranks_that_waited_before_had_less_to_do_yet() -> None:
+    lengths = [[2.0, 1.0], [2.0, 1.1], [2.0, 0.9], [2.0, 2.2]]
+    assert as_others_took(lengths, usual_ms=2.0)[1] == pytest.approx(1.1)
+    assert np.isnan(as_others_took(lengths, usual_ms=2.0, worked_ms=1.0)).all()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -48,6 +48,17 @@ def test_a_slow_rank_that_alone_follows_its_launches_is_compared_with_others(
     assert prediction.run_then_ns == pytest.approx(without_ns, rel=0.02)  # was 25 % too long
 
 
+@pytest.mark.parametrize(("seed", "was_off"), [(1, "18 % too short"), (2, "11 % too short")])
+def test_work_beside_a_row_of_kernels_is_not_counted_for_each(
+    tmp_path: Path, seed: int, was_off: str
+) -> None:
+    """Others do it while they wait in the first kernel, and seem to be quick behind the last."""
+    name = "hierarchy 4 x 8, long layers, slightly slow GPU"
+    waiting, without_ns = written(tmp_path / "c", name, seed)
+    prediction = WhatIf(waiting).predict(Change(ranks=(19,)))
+    assert prediction.run_then_ns == pytest.approx(without_ns, rel=0.02), was_off
+
+
 def test_the_noise_of_half_of_all_ranks_is_no_gain(tmp_path: Path) -> None:
     name = "dp 4 x tp 2, noise of transcripts, half of the GPUs are old"
     waiting, without_ns = written(tmp_path / "c", name)

@@ -1,0 +1,72 @@
+"""Waiting in kernels that follow each other at once, and work that goes on beside all of them.
+
+ReduceScatter    AllReduce    AllGather    gap    next ReduceScatter
+waits 2.3        0.3          0.3          1.0    3.9 of work since the first
+waits 1.8        0.3          0.3          1.5    the same: the gap shrinks by what is waited
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.analysis.waiting.arrivals import END, START
+from ncclscope.analysis.waiting.dependencies import Dependencies
+from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.overlap import TIGHT_NS
+from ncclscope.analysis.waiting.shorter_edges import places_in_step
+from ncclscope.analysis.waiting.slopes import slopes
+from ncclscope.arrays import _abi
+from ncclscope.arrays.joins import factorize
+from ncclscope.arrays.types import Bools, Floats, Ints
+
+_LONGEST_ROW = 8  # kernels
+_SHRINKS = -0.5  # how a gap grows with waiting, where work runs beside it: by -1, elsewhere by 0
+
+
+def summed_in_a_row(dependencies: Dependencies, wait_ns: Floats) -> Floats:
+    """By kernel what is waited in the kernels before it that followed each other at once up to it,
+    without its own. `wait_ns`: by kernel.
+    """
+    edge, before = dependencies.edge[START::3], dependencies.before[START::3].astype(np.int64)
+    at_once = (edge == _abi.EDGE_GPU) & (before % 3 == END)
+    at_once &= dependencies.length_ns[START::3] <= TIGHT_NS
+    total, kernel, goes_on = np.zeros(len(wait_ns)), np.arange(len(wait_ns)), at_once
+    for _ in range(_LONGEST_ROW):
+        kernel = np.where(goes_on, before[kernel] // 3, kernel)
+        total += np.where(goes_on, wait_ns[kernel], 0.0)
+        goes_on = goes_on & at_once[kernel]
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class WorkBesideRows:
+    """Work that ranks did while they waited in such rows, by kernel."""
+
+    is_beside: Bools  # whether the work before its start went on beside the row before it
+    waited_ns: Floats  # in that row, before the edge to its start; 0 where nothing was done
+
+
+def work_beside_rows(waiting: Waiting) -> WorkBesideRows:
+    """Where gaps shrink by what is waited in the row before them, at the same place of a step."""
+    dependencies, wait = waiting.dependencies, waiting.arrivals.wait_ns.astype(np.float64)
+    before = np.maximum(dependencies.before[START::3], 0)
+    in_a_row = summed_in_a_row(dependencies, wait)[before // 3]
+    in_a_row += np.where(before % 3 == END, wait[before // 3], 0.0)
+    length = dependencies.length_ns[START::3]
+    shows = (dependencies.edge[START::3] == _abi.EDGE_GPU) & ~waiting.start_up
+    rows = np.flatnonzero(shows & (length > TIGHT_NS) & (dependencies.blocked == 0))
+    is_beside = np.zeros(len(wait), bool)
+    if in_a_row[rows].any():
+        place = factorize(places_in_step(dependencies, 3 * rows + START))[0].astype(np.int64)
+        kind = waiting.kernels.kind[rows].astype(np.int64)
+        rank = waiting.kernels.rank[rows].astype(np.int64)
+        of_place = _slopes(place, rank, length[rows], in_a_row[rows])
+        # A place of few repeats is as others before such kernels.
+        of_kind = _slopes(kind, place * (int(rank.max()) + 1) + rank, length[rows], in_a_row[rows])
+        is_beside[rows] = np.where(np.isnan(of_place), of_kind, of_place) < _SHRINKS
+    return WorkBesideRows(is_beside, np.where(is_beside, in_a_row, 0.0))
+
+
+def _slopes(group: Ints, member: Ints, length: Ints, waited: Floats) -> Floats:
+    """By row the slope of its group."""
+    return slopes(group, int(group.max()) + 1, member, length, waited.astype(np.int64))[group]
