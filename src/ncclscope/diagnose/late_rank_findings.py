@@ -7,6 +7,7 @@ import numpy as np
 from ncclscope.analysis.training_losses import late_calls, phase_excess
 from ncclscope.analysis.waiting.rank_delays import Delays
 from ncclscope.analysis.waiting.root_causes import RootCauses
+from ncclscope.analysis.waiting.unequal_data import MoreData
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
 from ncclscope.diagnose.late_ranks import (
     ADVICE,
@@ -240,6 +241,52 @@ def many_finding(
         ),
         confidence=0.85,
         lost_share=min(share, 1.0),
+    )
+
+
+def more_data_finding(
+    context: RuleContext,
+    late: list[Delays],
+    more_data: dict[int, MoreData],
+    causes: RootCauses,
+    share: float,
+) -> Finding:
+    """Ranks that have more to do, because they receive more: a remark, and nothing of their GPUs is
+    said.
+    """
+    ranks = tuple(sorted(own.rank for own in late))
+    typical = float(np.median([own.typical_ns for own in late]))
+    times = float(np.median([more_data[rank].times for rank in ranks]))
+    rows = sorted({row for rank in ranks for row in more_data[rank].communicators})
+    names = tuple(context.run.model.communicator_names[row] for row in rows)
+    more = len(names) - _MOST_NAMED
+    listed = ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    receive, are, their, who = "receive", "are", "their", "them"
+    if len(ranks) == 1:
+        receive, are, their, who = "receives", "is", "its", "it"
+    only = len(causes.ranks) == len(ranks) and not causes.communicators
+    cost = cost_in_words(context, causes.prediction if only else None, share, who)
+    return Finding(
+        "straggler",
+        INFO,
+        f"{ranks_in_words(ranks)} {receive} {times:.3g} times as much as others in exchanges on "
+        f"{listed}, and {are} late after them, typically by {duration(typical)}: the data makes "
+        f"{their} work unequal, which is no fault; {cost}",
+        "spread the data more evenly: experts with a loss or a capacity for each, or in other "
+        "places; for as much data these GPUs take no longer than others",
+        kind="unequal data",
+        ranks=ranks,
+        hosts=tuple(sorted({context.run.host_of[r] for r in ranks if r in context.run.host_of})),
+        communicators=names,
+        evidence=(
+            Evidence(
+                "bytes received in the same exchange by all members",
+                {"times": round(times, 3), "typical_us": round(typical / 1e3, 3)},
+                f"ncclscope report {context.path} --by rank --op Recv",
+            ),
+        ),
+        confidence=0.8,
+        lost_share=min(max(share, 0.0), 1.0),
     )
 
 

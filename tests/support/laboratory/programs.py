@@ -33,7 +33,8 @@ class Experts:
     steps: int = 20
     layers: int = 2
     tokens_mb: float = 1.0  # from one rank to another
-    popular: str = ""  # "", "fixed" (the first rank's expert), "moving" or "random"
+    # "", "fixed" (the first rank's expert), "by layer", "moving" or "random"
+    popular: str = ""
     popularity: float = 4.0  # so many times the tokens of others
     compute_follows: bool = True  # the rank of a popular expert computes longer
     expert_ms: float = 1.0
@@ -54,7 +55,8 @@ def experts_program(job: Job, experts: Experts) -> Program:
 
     def weight(expert: int, step: int, layer: int) -> float:
         popular = {
-            "fixed": 0, "moving": step // 5 % experts.ranks, "random": hot[step][layer], "": -1,
+            "fixed": 0, "by layer": 2 + 3 * layer, "moving": step // 5 % experts.ranks,
+            "random": hot[step][layer], "": -1,
         }[experts.popular]  # fmt: skip
         return experts.popularity if expert == popular else 1.0
 

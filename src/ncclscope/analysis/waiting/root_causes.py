@@ -31,7 +31,7 @@ from ncclscope.model.schema import NONE
 
 # Shares of the run are of Waiting.judged_ns.
 LEAST_GAIN = 0.02  # of the run: less is nobody's concern
-_HABIT = 0.03  # of the run in steady excess: less is chance where noise is heavy
+HABIT = 0.03  # of the run in steady excess: less is chance where noise is heavy
 _TRIMMED = 0.98  # of the edges of a rank
 _MOST_OF_IT = 0.5  # of what a rank's edges have beyond the usual
 _WAITED_FOR = 0.5  # of the steady excess
@@ -210,13 +210,13 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     kernels, usual = left.kernels, left.usual
     taken = np.isin(kernels.ranks, change.ranks)
     own, steady = np.where(taken, 0, own), np.where(taken, 0, usual.steady_excess_ns)
-    steady = np.where(steady >= _HABIT * left.judged_ns, steady, 0)
+    steady = np.where(steady >= HABIT * left.judged_ns, steady, 0)
     sums = _excess_ns(left)
     alike, more = standing_out(steady), standing_out(own)
     long = standing_out(np.where(taken, 0, sums))
-    long &= sums >= _HABIT * left.judged_ns
+    long &= sums >= HABIT * left.judged_ns
     leads = _leads_path(left, taken)
-    slower = left.slower_ranks & ~taken & (sums >= _HABIT * left.judged_ns)
+    slower = left.slower_ranks & ~taken & (sums >= HABIT * left.judged_ns)
     habit, candidates = alike & (own > 0), alike | more | long | leads | slower
     # Neither steps that are long for all ranks nor single pauses hide a habit.
     most = steady >= _MOST_OF_IT * _excess_ns(left, trimmed=True)
@@ -386,7 +386,7 @@ def _is_slow_at_times(waiting: Waiting) -> Bools:
     count = len(waiting.kernels.communicator_class)
     sums = np.bincount(rows, on_path, minlength=count)
     times = np.bincount(rows[on_path > 0], minlength=count)
-    slow = np.asarray((sums >= _HABIT * waiting.judged_ns) & (times >= OFTEN))
+    slow = np.asarray((sums >= HABIT * waiting.judged_ns) & (times >= OFTEN))
     return slow & _is_long_more_often(waiting.kernels, far, slow)
 
 

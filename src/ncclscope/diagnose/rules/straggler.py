@@ -7,6 +7,7 @@ import numpy as np
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
 from ncclscope.analysis.waiting.rank_delays import Delays
 from ncclscope.analysis.waiting.root_causes import RootCauses
+from ncclscope.analysis.waiting.unequal_data import ranks_with_more_data
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
 from ncclscope.diagnose.late_rank_findings import (
     alone_in_words,
@@ -14,6 +15,7 @@ from ncclscope.diagnose.late_rank_findings import (
     host_finding,
     kind_of,
     many_finding,
+    more_data_finding,
     rank_finding,
 )
 from ncclscope.diagnose.late_ranks import (
@@ -58,10 +60,16 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
     late = {delays.rank: delays for delays in causes.ranks}
     may_cost = _may_cost(context, causes)
     share_of = _shares(causes, may_cost)
-    hosts = _late_hosts(context, set(late))
+    assert context.waiting is not None
+    more_data = ranks_with_more_data(context.waiting, causes.ranks)
+    hosts = _late_hosts(context, set(late) - more_data.keys())
     if len(hosts) > 1 and are_of_one_speed(context, list(causes.ranks)):
         hosts = {}  # older GPUs are one cause, however many hosts have them
-    findings, named = [], set()
+    findings, named = [], set(more_data)
+    share = sum(share_of[rank] for rank in more_data)
+    if share >= _LEAST_SHARE:
+        unequal = [own for own in causes.ranks if own.rank in more_data]
+        findings.append(more_data_finding(context, unequal, more_data, causes, share))
     for node, ranks in hosts.items():
         named |= set(ranks)
         share = sum(share_of[rank] for rank in ranks)
@@ -92,11 +100,10 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
         if context.what_if is not None and context.what_if.why_not:
             # A replay of a sample says nothing about the cost: the delays themselves count.
             sampled_share = delays.times * delays.typical_ns / context.run.span_ns
-        found = rank_finding(context, delays, cost, (share, sampled_share))
-        if may_cost:  # how grave it is, is what it may cost; what it costs is in the middle
-            likely = max(causes.prediction.likely_gained_share, 0.0)
-            found = replace(found, lost_share=min(found.lost_share, likely))
-        findings.append(found)
+        findings.append(rank_finding(context, delays, cost, (share, sampled_share)))
+    if may_cost:  # how grave it is, is what it may cost; what it costs is in the middle
+        likely = max(causes.prediction.likely_gained_share, 0.0)
+        findings = [replace(one, lost_share=min(one.lost_share, likely)) for one in findings]
     return findings
 
 
