@@ -14,6 +14,8 @@ from ncclscope.humanize import duration, duration_range, percent
 IDLE = "it sends to all others, and may have had nothing to send"
 IDLE_ROOTS = "they send to all others, and may have had nothing to send"
 
+_NOTHING = 0.005  # of the run: a gain that may be less is no range
+
 # Kinds of edges as users know them.
 KINDS = {
     "host after sync": "compute",
@@ -93,9 +95,14 @@ def cost_in_words(
 
 def instead(prediction: Prediction) -> str:
     """What the run takes without it: "the run would take 5.49 s instead of 6.44 s". Where the
-    record does not show what waits for what: "the run would take 5.0 to 5.9 s instead of 6.44 s".
+    record does not show what waits for what: "the run would take 5.0 to 5.9 s instead of 6.44 s",
+    or, where that may be nothing, "the run of 6.44 s would be up to 22 % shorter".
     """
     run = duration(prediction.run_now_ns)
+    least_gained = 1 - prediction.range_ns[1] / max(prediction.run_now_ns, 1)
+    if not prediction.is_sure and least_gained < _NOTHING:
+        most = percent(prediction.most_gained_share)
+        return f"the run of {run} would be up to {most} shorter: how much cannot be told"
     if not prediction.is_sure:
         return f"the run would take {duration_range(*prediction.range_ns)} instead of {run}"
     text = f"the run would take {duration(prediction.run_then_ns)} instead of {run}"

@@ -155,13 +155,15 @@ def _finding(
     hosts = tuple(sorted({run.host_of[rank] for rank in ranks if rank in run.host_of}))
     where = context.where(ranks[0]) if len(ranks) == 1 else _in_brackets(hosts)
     verb, how = _VERBS.get(function, ("move" if what == "bytes" else "make", f" in {function}"))
-    verb, their = (f"{verb}s", "its") if len(ranks) == 1 else (verb, "their")
+    their, them = "their", "them"
+    if len(ranks) == 1:
+        verb, their, them = f"{verb}s", "its", "it"
     return Finding(
         "imbalance",
         WARNING if busiest >= _MATTERS * run.span_ns else INFO,
         f"{ranks_in_words(ranks)}{where} {verb} {times:.3g} times the {what} of {their} peers{how} "
         f"on {name} ({numbers})",
-        "its peers wait for it: spread the work (experts, shards, stages) more evenly",
+        f"{their} peers wait for {them}: spread the work (experts, shards, stages) more evenly",
         kind=what,
         ranks=ranks,
         hosts=hosts,
