@@ -155,8 +155,22 @@ def _by_family(context: RuleContext) -> list[list[Finding]]:
         others_found = threads.submit(lambda: {family: family.find(context) for family in others})
         found = {family: family.find(context) for family in waits}
         found |= others_found.result()
-    found[degradation] = degradation.find(context)  # needs what both made
+    slower = degradation.find(context)  # needs what both made
+    found[degradation] = [one for one in slower if not _is_said(one, found[slow_link])]
     return [list(found[family]) for family in families]
+
+
+def _is_said(slower: Finding, slow_links: Sequence[Finding]) -> bool:
+    """Whether communicators that became slower are named as slower than their peers, with the time
+    when that began: one cause is one finding.
+    """
+    said = {
+        name
+        for finding in slow_links
+        for name in finding.communicators
+        if finding.kind == "group" and "at_s" in finding.evidence[0].facts
+    }
+    return bool(slower.communicators) and said.issuperset(slower.communicators)
 
 
 def _weigh(finding: Finding, missing: str, missing_in_hangs: str) -> Finding:

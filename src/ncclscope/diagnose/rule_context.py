@@ -5,6 +5,7 @@ import shlex
 from collections import Counter
 from functools import cached_property
 
+from ncclscope.analysis.change import Slowdown, slowdowns
 from ncclscope.analysis.measures import extent
 from ncclscope.analysis.own_time import OwnTimes, own_times
 from ncclscope.analysis.run import Run
@@ -28,6 +29,7 @@ from ncclscope.model.system_samples import SystemSamples, system_of
 from ncclscope.model.topology import Topology
 
 _LOOKED_FOR_AT_ONCE = 32  # late ranks
+_SLOWER = 1.2  # times as long on the wire: less is not looked for
 _BUS_ID = re.compile(r"[0-9A-Fa-f]+:([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)")
 
 
@@ -40,6 +42,7 @@ class RuleContext:
     path           the capture's path, quoted for a shell
     own_times      by operation the rank's time since operations before it: own_time.py
     synchronized   collectives in which everybody waits for the last: synchronized.py
+    slowdowns      times in which communicators were slower: change.py
     waiting        dependencies between kernels of all ranks: analysis/waiting
     account        where waiting began
     what_if        predictions about the run
@@ -50,7 +53,7 @@ class RuleContext:
     heavy_stage    ranks of a pipeline stage that all compute longer than others
     system         samples of GPUs, network and hosts
     topology       what NCCL's log says about links
-    where(), at()  how sentences name a rank's place, and a moment
+    where(), at(), during()  how sentences name a rank's place, a moment, and a stretch of time
     """
 
     def __init__(self, model: Model) -> None:
@@ -68,6 +71,11 @@ class RuleContext:
     def synchronized(self) -> SynchronizedInstances:
         """Collectives in which everybody waits for the last."""
         return synchronized_instances(self.run, self.own_times)
+
+    @cached_property
+    def slowdowns(self) -> tuple[Slowdown, ...]:
+        """Communicators that became slower, and when."""
+        return slowdowns(self.run, self.synchronized, _SLOWER)
 
     @cached_property
     def waiting(self) -> Waiting | None:
@@ -172,3 +180,10 @@ class RuleContext:
     def at(self, time_ns: int) -> str:
         """A time as `--since` takes it: seconds from the start of the capture."""
         return f"{(time_ns - self._began_ns) / 1e9:.3f}"
+
+    def during(self, began_ns: int, ended_ns: int | None) -> str:
+        """A stretch of the run in words: "from 0.397 s on"; `ended_ns`: None where it lasted."""
+        began = self.at(began_ns)
+        return (
+            f"from {began} s on" if ended_ns is None else f"from {began} to {self.at(ended_ns)} s"
+        )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ncclscope.analysis.change import INTER_NODE, Slowdown, slowdowns
+from ncclscope.analysis.change import INTER_NODE, Slowdown
 from ncclscope.analysis.waiting.what_if import Change
 from ncclscope.diagnose.finding import (
     CRITICAL,
@@ -18,7 +18,6 @@ from ncclscope.diagnose.finding import (
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import percent, plural
 
-_SLOWER = 1.2  # times as long: less is not looked for
 _MOST_REPLAYED = 1_000  # slow collectives
 _MOST_NAMES = 4
 # Findings are sorted by the time that they cost: this one follows the slowdown that it is about.
@@ -28,7 +27,7 @@ _RIGHT_AFTER = 0.999
 def find(context: RuleContext) -> list[Finding]:
     """A finding for each slowdown, and one more where it spared the other scope."""
     findings = []
-    for slowdown in slowdowns(context.run, context.synchronized, _SLOWER):
+    for slowdown in context.slowdowns:
         finding = None if _is_named(context, slowdown) else _slower(context, slowdown)
         if finding is not None:
             findings.append(finding)
@@ -92,10 +91,10 @@ def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
     if share < (LEAST_SHARE if slowdown.at_times is None else PROBLEM_SHARE):  # networks vary
         return None
     factor, at = _factor(slowdown), context.at(slowdown.began_ns)
-    when, until, compared = f"from {at} s on", "", f"before and after {at} s"
+    when = context.during(slowdown.began_ns, slowdown.ended_ns)
+    until, compared = "", f"before and after {at} s"
     if slowdown.ended_ns is not None:
-        until = context.at(slowdown.ended_ns)
-        when, compared = f"from {at} to {until} s", "in that time and outside of it"
+        until, compared = context.at(slowdown.ended_ns), "in that time and outside of it"
     if slowdown.at_times is not None:
         times, of_all = len(slowdown.at_times.began_ns), slowdown.at_times.of_all
         when, compared = f"now and then, {times:,} of {of_all:,}", "in these and in all others"

@@ -4,6 +4,7 @@ from shlex import quote
 
 import numpy as np
 
+from ncclscope.analysis.change import Slowdown
 from ncclscope.analysis.host_links import HostLinks, links_of_hosts
 from ncclscope.analysis.link_changes import SLOWER, as_peers, as_slow_next_to
 from ncclscope.analysis.links import (
@@ -34,6 +35,7 @@ _SLOWER_OF_TWO = 4.0  # of two links one is always the slower one
 _FEW_LINKS = 3  # fewer: a link's own past says more than the other link
 _MANY_LINKS = 5
 _EXPLAINED = 0.2  # of what a slower link at the same rank takes beyond the usual
+_MOST_OF_IT = 0.7  # of how slow a communicator is: what its slowdown must have made
 _TIMES_NOISE = 6.0
 _NOISE_FLOOR = 0.05
 LEAST_OPERATIONS = 10  # of a link
@@ -336,13 +338,20 @@ def _group_finding(context: RuleContext, communicator: int, prediction: Predicti
     hosts = sorted({run.host_of[rank] for rank in ranks if rank in run.host_of})
     listed = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
     factor, often = _group_slowness(waiting, communicator)
+    facts = {"factor": round(factor, 3)}
+    advice = "one of its links is slow: record in mode full to see which"
+    since = _slow_since(context, communicator, factor)
+    if since is not None:
+        often = f" {context.during(since.began_ns, since.ended_ns)}"
+        facts["at_s"] = float(context.at(since.began_ns))
+        advice += "; look for what began then: link errors, other jobs on the network"
     share = prediction.gained_share
     return Finding(
         "slow_link",
         CRITICAL if share >= GRAVE_SHARE else WARNING,
         f"{name} ({ranks_in_words(tuple(ranks))}; {listed}) is {factor:.3g} times as slow "
         f"on the wire as communicators like it{often}; {_cost(prediction, share)}",
-        "one of its links is slow: record in mode full to see which",
+        advice,
         kind="group",
         ranks=tuple(ranks),
         hosts=tuple(hosts),
@@ -350,13 +359,24 @@ def _group_finding(context: RuleContext, communicator: int, prediction: Predicti
         evidence=(
             Evidence(
                 "same functions and sizes compared",
-                {"factor": round(factor, 3)},
+                facts,
                 f"ncclscope report {context.path} --comm {quote(name)}",
             ),
         ),
         confidence=0.7,
         lost_share=share,
     )
+
+
+def _slow_since(context: RuleContext, communicator: int, factor: float) -> Slowdown | None:
+    """The slowdown of a communicator that is `factor` times as slow as others, where most of that
+    began with it.
+    """
+    for slowdown in context.slowdowns:
+        own = [one.factor for one in slowdown.changes if one.communicator == communicator]
+        if own and slowdown.at_times is None and _MOST_OF_IT * factor <= own[0]:
+            return slowdown
+    return None
 
 
 def _group_slowness(waiting: Waiting, communicator: int) -> tuple[float, str]:
