@@ -25,6 +25,7 @@ from ncclscope.diagnose.rules import (
     large_messages,
     link_peak,
     mismatch,
+    only_root,
     pauses,
     sampled_straggler,
     slow_link,
@@ -139,6 +140,7 @@ def _by_family(context: RuleContext) -> list[list[Finding]]:
         sampled_straggler,
         pauses,
         heavy_stage,
+        only_root,
         training,
         slow_link,
         large_messages,
@@ -149,7 +151,7 @@ def _by_family(context: RuleContext) -> list[list[Finding]]:
         data_quality,
         hardware,
     )
-    waits = (straggler, sampled_straggler, pauses, heavy_stage, training, slow_link)
+    waits = (straggler, sampled_straggler, pauses, heavy_stage, only_root, training, slow_link)
     others = tuple(one for one in families if one not in (*waits, degradation))
     with Threads(1) as threads:
         others_found = threads.submit(lambda: {family: family.find(context) for family in others})

@@ -11,6 +11,7 @@ from ncclscope.analysis.own_time import OwnTimes, own_times
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.synchronized_instances import SynchronizedInstances, synchronized_instances
 from ncclscope.analysis.waiting.heavy_stages import HeavyStage, heavy_stage
+from ncclscope.analysis.waiting.only_roots import OnlyRoot, only_root
 from ncclscope.analysis.waiting.origins import (
     Waiting,
     WaitingAccount,
@@ -51,6 +52,7 @@ class RuleContext:
     pauses         ranks whose single pauses make the run longer
     standstills    pauses of all ranks at the same time
     heavy_stage    ranks of a pipeline stage that all compute longer than others
+    only_root      a root that all others wait for by design
     system         samples of GPUs, network and hosts
     topology       what NCCL's log says about links
     where(), at(), during()  how sentences name a rank's place, a moment, and a stretch of time
@@ -140,6 +142,11 @@ class RuleContext:
         if self.waiting is None or self.what_if is None:
             return None
         return heavy_stage(self.waiting, self.what_if)
+
+    @cached_property
+    def only_root(self) -> OnlyRoot | None:
+        """A root with a role that no other rank has."""
+        return None if self.waiting is None else only_root(self.waiting)
 
     @cached_property
     def system(self) -> SystemSamples:

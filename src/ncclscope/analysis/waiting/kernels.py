@@ -14,12 +14,12 @@ from ncclscope.analysis.distinct import distinct_numbers, distinct_rows
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.exchange_partners import partner_numbers
 from ncclscope.analysis.waiting.kernel_kinds import kernel_kinds
-from ncclscope.analysis.waiting.rooted_collectives import wait_for_all
+from ncclscope.analysis.waiting.rooted_collectives import serves, wait_for_all
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import COLLECTIVE, GPU_SOURCES, NONE, RECV, SEND, SOURCES
 from ncclscope.model.streams import rules_of
-from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST
+from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST, waits_for
 
 Numbers = npt.NDArray[np.int32]
 
@@ -49,6 +49,7 @@ class Kernels:
     # exchange_partners.py, positions.with_burst_places.
     kind: Numbers
     pair: Bools  # of sends and receives
+    serves: Bools  # of a root that has a role of its own: rooted_collectives.py
     stream: Numbers  # CUDA streams, numbered over all ranks
     launched_ns: Ints
     events_ns: Ints  # by kernel: call, start, end
@@ -128,6 +129,7 @@ def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> 
         transfer_kind=transfer_kind,
         kind=_with_partners(run, columns, first, kind),
         pair=_is_pair(columns.form[first]),
+        serves=_serves(run, columns, first),
         stream=stream,
         launched_ns=np.maximum.reduceat(columns.launched_ns, first),
         events_ns=np.stack(
@@ -147,6 +149,13 @@ def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> 
         | _unseen(columns, meeting[kernel], partners[0], kernel, own),
         timed_share=len(columns) / max(int(run.current.sum()), 1),
     )
+
+
+def _serves(run: Run, columns: _Columns, first: Ints) -> Bools:
+    rules = np.array([waits_for(name) for name in run.model.words["function"]], np.int64)
+    rule = np.where(columns.form == COLLECTIVE, rules[columns.function], NOBODY)[first]
+    ends = columns.rank[first], columns.communicator[first]
+    return serves(*ends, rule, columns.is_root[first])
 
 
 def _is_pair(form: Ints) -> Bools:

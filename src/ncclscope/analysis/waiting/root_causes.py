@@ -46,7 +46,7 @@ _TIMES_OTHERS = 20.0  # what began on any other rank
 _SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the median
 _FAR_LONGER = 2.0  # times the usual transfer
 _LEADS_PATH = 6.0  # times what any other rank has beyond the usual on the critical path
-_LEAST_ON_PATH = 0.04  # of the run
+LEAST_ON_PATH = 0.04  # of the run
 _MOST_OF_HOST = 0.75  # of its ranks
 _LEAST_OF_ONE = 0.04  # of the run: what one of several ranks gains that do not stand out together
 _LEFT_BY_ONE = 0.1  # of that, at most, if it is the only cause
@@ -260,7 +260,7 @@ def _leads_path(waiting: Waiting, taken: Bools) -> Bools:
     on_path[waiting.start_up | taken[kernels.rank]] = 0
     sums = np.bincount(kernels.rank, on_path, minlength=len(kernels.ranks))
     squares = np.bincount(kernels.rank, on_path * on_path, minlength=len(kernels.ranks))
-    leads = sums >= _LEAST_ON_PATH * waiting.judged_ns
+    leads = sums >= LEAST_ON_PATH * waiting.judged_ns
     # As many delays of equal length as these.
     leads &= sums * sums >= OFTEN * squares
     if len(sums) <= _FEW_OTHERS or not leads.any():

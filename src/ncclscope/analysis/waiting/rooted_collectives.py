@@ -4,12 +4,16 @@ A Broadcast waits for its root, and the root of a Reduce for all others, whateve
 ones do more: NCCL's buffers hold a few MB, so a rank that comes late stops all others until it is
 there. Which ones are large enough depends on buffers, channels and algorithm, so the record
 decides: of those in which somebody else was late, hardly any rank ended before that one came.
+
+A rank that is the only root has a role of its own between what it receives from all and what it
+sends to all, as a parameter server has: no other rank shows how long that takes.
 """
 
 import numpy as np
 
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Ints
+from ncclscope.nccl.functions import ROOT_FIRST, ROOT_LAST
 
 _LATE_NS = 100_000  # a rank that is less late tells nothing
 _LATE = 0.3  # of what the operation takes
@@ -36,3 +40,19 @@ def wait_for_all(
     seen = np.bincount(cell[telling], minlength=cells)
     before = np.bincount(cell[telling & (took < late)], minlength=cells)
     return np.asarray(((seen >= _TELLING) & (before <= ENDED_BEFORE * seen))[cell])
+
+
+def serves(rank: Ints, communicator: Ints, rule: Ints, is_root: Bools) -> Bools:
+    """By operation whether the only root of a communicator sends to all in it, right after one in
+    which it received from all. Operations are in the order of rank and call; `rule`: who must have
+    arrived, as nccl/functions.py has it.
+    """
+    receives, sends = (rule == ROOT_LAST) & is_root, (rule == ROOT_FIRST) & is_root
+    as_root = np.flatnonzero(receives | sends)
+    count = int(communicator.max(initial=0)) + 1
+    least, most = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
+    np.minimum.at(least, communicator[as_root], rank[as_root])
+    np.maximum.at(most, communicator[as_root], rank[as_root])
+    follows = np.zeros(len(rank), bool)
+    follows[1:] = receives[:-1] & (rank[1:] == rank[:-1]) & (communicator[1:] == communicator[:-1])
+    return np.asarray(follows & sends & (least == most)[communicator])

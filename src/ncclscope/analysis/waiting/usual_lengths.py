@@ -16,6 +16,7 @@ from ncclscope.analysis.waiting.dependencies import Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.overlap import TIGHT_NS
 from ncclscope.analysis.waiting.own_past import HIGH, own_past
+from ncclscope.analysis.waiting.own_roles import with_own_roles
 from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.quantiles import MemberQuantiles, member_quantiles
 from ncclscope.analysis.waiting.shared_lengths import with_shared_lengths
@@ -121,7 +122,9 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
     length, edge = (
         edges.column(values, event) for values in (dependencies.length_ns, dependencies.edge)
     )
-    fine = dependencies.position.astype(np.int64) * 8 + edge
+    # What the only root does in its role no other rank does.
+    place = dependencies.position.astype(np.int64) * 2 + kernels.serves
+    fine = place * 8 + edge
     fine = fine * 16 + edges.column(dependencies.back, event)
     groups = _numbered(fine), _numbered(kernels.kind.astype(np.int64) * 8 + edge)
     done_before = np.zeros(len(length), np.int64)
@@ -145,6 +148,7 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
         # A host that comes late finds its GPU idle: it alone seems to have waited for it.
         own = edge == _abi.EDGE_HOST_AFTER_SYNC
         _compare_with(_abi.EDGE_HOST, usual, fine, groups[0], rank, edge, own)
+    usual = with_own_roles(kernels.serves, groups[0], length, usual, edges.sample)
     table = _quantiles(groups[0], rank, length, lasting)
     steady = _steady(table, ranks)[0]
     if kernels.pair.any():

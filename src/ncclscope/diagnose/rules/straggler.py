@@ -49,8 +49,8 @@ def find(context: RuleContext) -> list[Finding]:
     if late or sampled or context.pauses:
         return late
     only = _only_origin(context)
-    if only or context.heavy_stage is not None:  # heavy_stage.py has it
-        return only
+    if only or context.heavy_stage is not None or context.only_root is not None:
+        return only  # heavy_stage.py and only_root.py have the others
     return _nobody_in_particular(context, account)
 
 
