@@ -27,7 +27,9 @@ def start_up(rank: Rank, world: Communicator) -> Steps:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A mixture of experts: every layer sends tokens to the ranks of their experts and back."""
+    """A mixture of experts: every layer sends tokens to the ranks of their experts and back.
+    Groups of ranks have the same experts, and exchange tokens among themselves.
+    """
 
     ranks: int = 8
     steps: int = 20
@@ -41,12 +43,17 @@ class Experts:
     dense_ms: float = 1.5
     reduce_mb: float = 16.0  # gradients; 0: nothing but all-to-all
     data_ms: float = 0.5
+    groups: int = 1
 
 
 def experts_program(job: Job, experts: Experts) -> Program:
     """Training of a mixture of experts."""
     world = job.communicator("world", tuple(range(experts.ranks)))
-    ep = job.communicator("ep", tuple(range(experts.ranks)))
+    each = experts.ranks // experts.groups
+    eps = [
+        job.communicator(f"ep#{n}" if n else "ep", tuple(range(n * each, (n + 1) * each)))
+        for n in range(experts.groups)
+    ]
     draws = Random(f"{job.seed} experts")
     hot = [
         [draws.randrange(experts.ranks) for _ in range(experts.layers)]
@@ -61,7 +68,8 @@ def experts_program(job: Job, experts: Experts) -> Program:
         return experts.popularity if expert == popular else 1.0
 
     def program(rank: Rank) -> Steps:
-        others = [peer for peer in range(experts.ranks) if peer != rank.number]
+        ep = eps[rank.number // each]
+        others = [peer for peer in ep.members if peer != rank.number]
         size = experts.tokens_mb * MB
         usual_ms = experts.layers * (experts.expert_ms + experts.dense_ms) * 3
         yield from start_up(rank, world)

@@ -4,14 +4,14 @@ experts, storage of one host.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from tests.support.laboratory.engine import Job, Program
 from tests.support.laboratory.events import Kernel, Machine
 from tests.support.laboratory.held_out_programs import Prefill, prefill_program
 from tests.support.laboratory.mesh import Mesh
-from tests.support.laboratory.programs import MB, Buckets, Steps, start_up
+from tests.support.laboratory.programs import MB, Buckets, Experts, Steps, start_up
 from tests.support.laboratory.rank import Rank
 from tests.support.laboratory.shapes import gpu, host, link, shape
 from tests.support.laboratory.truth import Kind
@@ -200,3 +200,20 @@ def waiting_kinds() -> Iterator[Kind]:
     yield from shape("dp 4 x tp 4, long layers", None, replicas, {
         "slow replica": tuple(gpu(r, 1.3, group="replica") for r in range(4, 8)),
     }, machine=Machine(ranks_per_host=8))  # fmt: skip
+    yield from _groups_of_experts(hosts)
+
+
+def _groups_of_experts(hosts: Machine) -> Iterator[Kind]:
+    """Equal groups that exchange tokens among themselves, each on a host."""
+    groups = Experts(16, steps=15, tokens_mb=8.0, groups=4, reduce_mb=1.0)
+    slow = tuple(link(a, b, 6, group="group") for a in range(8, 12) for b in range(a + 1, 12))
+    yield from shape("experts 4 x 4 on 4 hosts", None, groups, {
+        "slow links of a group": slow,
+        "one slow link": (link(8, 9, 12),),
+    }, machine=hosts)  # fmt: skip
+    # One group moves more than others, and takes longer by that.
+    popular = replace(groups, popular="fixed", compute_follows=False)
+    yield from shape(
+        "experts 4 x 4 on 4 hosts, one is popular", None, popular, {}, machine=hosts,
+        may_ranks=(0,), may_families=("imbalance",), uneven=True,
+    )  # fmt: skip
