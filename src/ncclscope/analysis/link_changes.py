@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 
 from ncclscope.analysis.links import Links, link_times, p2p_transfers
+from ncclscope.analysis.waiting.exchange_groups import SLOWER
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.what_if import Change
 from ncclscope.arrays.types import Bools, Floats, Ints
 
-SLOWER = 1.5  # times the median link
 _AS_SLOW = 0.85  # of the slowness of a link next to it
 
 

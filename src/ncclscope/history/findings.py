@@ -7,7 +7,7 @@ Kinds of calls are evidence only: with many of them, some differ by chance.
 from pathlib import Path
 from shlex import quote
 
-from ncclscope.analysis import link_changes
+from ncclscope.analysis.waiting import exchange_groups
 from ncclscope.diagnose.comparison import SLOWER
 from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
 from ncclscope.history.difference import (
@@ -174,7 +174,7 @@ def _slow_link(
     command = f"ncclscope history trend {quote(str(directory))} --link {' '.join(map(quote, ends))}"
     return Finding(
         FAMILY,
-        WARNING if slowness >= link_changes.SLOWER else INFO,
+        WARNING if slowness >= exchange_groups.SLOWER else INFO,
         f"the link from {printable(ends[0])} to {printable(ends[1])} is slow again and again: in "
         f"{record.slow_in:,} of {plural(record.jobs, 'earlier job')}, where chance gives "
         f"{record.expected:.1f}; transfers take {slowness:.2f} times those of the median link in "

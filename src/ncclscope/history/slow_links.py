@@ -7,7 +7,7 @@ ranks cannot be told from what these ranks do; answers say so.
 
 from dataclasses import dataclass
 
-from ncclscope.analysis.link_changes import SLOWER
+from ncclscope.analysis.waiting.exchange_groups import SLOWER
 from ncclscope.diagnose.rules.slow_link import LEAST_OPERATIONS
 from ncclscope.history.late_hosts import LEAST_JOBS, MOST_CHANCE, TIMES_CHANCE, tail_bound
 from ncclscope.history.reader import History

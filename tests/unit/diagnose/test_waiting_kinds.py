@@ -48,3 +48,24 @@ def test_work_that_others_do_while_they_wait_is_no_delay(tmp_path: Path, seed: i
 
 def test_a_server_that_is_no_later_than_idle_ones_is_idle(tmp_path: Path) -> None:
     assert problems(tmp_path / "c", "serving tp 4 x 4, often idle, healthy", 105) == []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_group_whose_exchanges_are_all_slow_is_named(tmp_path: Path, seed: int) -> None:
+    """Its links were compared one by one: each gains next to nothing alone."""
+    name = "experts 4 x 4 on 4 hosts, slow links of a group"
+    (finding,) = problems(tmp_path / "c", name, seed)
+    assert (finding.family, finding.kind, finding.ranks) == ("slow_link", "group", (8, 9, 10, 11))
+    assert finding.advice.startswith("all of its ranks are slow")
+    assert finding.lost_share == pytest.approx(0.148, abs=0.03)
+
+
+def test_one_slow_link_of_a_group_is_named_itself(tmp_path: Path) -> None:
+    """Ranks that do not use it are as quick as those of other groups."""
+    (finding,) = problems(tmp_path / "c", "experts 4 x 4 on 4 hosts, one slow link")
+    assert (finding.family, finding.ranks) == ("slow_link", (8, 9))
+
+
+def test_a_group_that_moves_more_is_not_slow(tmp_path: Path) -> None:
+    name = "experts 4 x 4 on 4 hosts, one is popular, healthy"
+    assert {finding.family for finding in problems(tmp_path / "c", name)} <= {"imbalance"}

@@ -20,6 +20,7 @@ import numpy as np
 
 from ncclscope.analysis.robust_statistics import vary_as_requests
 from ncclscope.analysis.waiting.clocks import GOOD_ERROR_NS
+from ncclscope.analysis.waiting.exchange_groups import exchange_groups
 from ncclscope.analysis.waiting.kernels import without_peers
 from ncclscope.analysis.waiting.origins import Waiting, excess_once_ns
 from ncclscope.analysis.waiting.own_work import own_work_ns, ranks_without_peers
@@ -46,7 +47,9 @@ class PredictionErrors:
         self.has_gaps = _has_gaps(waiting)
         self._shows_little = self.has_gaps or _steps(waiting) < _FEW_STEPS
         self._meets_always = not waiting.kernels.pair.any()
-        self._without_peers = without_peers(waiting.kernels)
+        self._exchanges = exchange_groups(waiting)
+        compared = ~np.isnan(self._exchanges.slowness)
+        self._without_peers = without_peers(waiting.kernels) & ~compared
         self._waits_for_requests = _waits_for_requests(waiting)
 
     def doubt(self, ranks: tuple[int, ...], communicators: tuple[int, ...], links: bool) -> float:
@@ -161,6 +164,8 @@ class PredictionErrors:
         members = np.unique(kernels.rank[kernels.communicator == communicator])
         excess = waiting.usual.steady_transfer_excess_ns[communicator]
         share = float(excess / max(waiting.usual.steady_transfer_ns[communicator], 1.0))
+        if self._exchanges.slow[communicator]:
+            share = max(share, float(1 - 1 / self._exchanges.slowness[communicator]))
         total = 0.0
         for other in np.unique(kernels.communicator[~kernels.pair]).tolist():
             if other == communicator or not self._has_no_peers(other):

@@ -12,6 +12,7 @@ import numpy as np
 from ncclscope.analysis.distinct import distinct_numbers
 from ncclscope.analysis.robust_statistics import DEVIATIONS, is_no_chance, standing_out
 from ncclscope.analysis.waiting.arrivals import END
+from ncclscope.analysis.waiting.exchange_groups import exchange_groups
 from ncclscope.analysis.waiting.gradual_ranks import ranks_apart
 from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.origins import Waiting
@@ -192,11 +193,13 @@ def _standing_out(
         kernels.rank, charged[:, :2].sum(axis=1), minlength=len(kernels.ranks)
     ).astype(np.float64)
     ranks = _late_ranks(left, waiting, own, change)
+    exchanges = exchange_groups(left).slow
+    judged = ~kernels.pair | exchanges[kernels.communicator]
     transfers = np.bincount(
-        kernels.communicator, charged[:, 2] * ~kernels.pair,
-        minlength=len(kernels.communicator_class),
-    ).astype(np.float64)  # fmt: skip
-    rows = [row for row in _slow_communicators(left, transfers) if row not in change.communicators]
+        kernels.communicator, charged[:, 2] * judged, minlength=len(kernels.communicator_class)
+    ).astype(np.float64)
+    found = _slow_communicators(left, transfers, exchanges)
+    rows = [row for row in found if row not in change.communicators]
     of_ranks = own[np.isin(kernels.ranks, ranks)].sum()
     of_rows = transfers[rows].sum() if rows else 0.0
     return (tuple(ranks), ()) if of_ranks >= of_rows else ((), tuple(rows))
@@ -356,17 +359,20 @@ def _steady_charges(waiting: Waiting) -> Floats:
     return charged
 
 
-def _slow_communicators(waiting: Waiting, transfers: Floats) -> list[int]:
-    """Communicators whose transfers stand out among those of their class."""
+def _slow_communicators(waiting: Waiting, transfers: Floats, exchanges: Bools) -> list[int]:
+    """Communicators whose transfers stand out among those of their class. `exchanges`: by
+    communicator whether its exchanges are slow.
+    """
     kernels = waiting.kernels
     rows: list[int] = []
     class_of, usual = kernels.communicator_class, waiting.usual
-    used = np.unique(kernels.communicator[~kernels.pair])
+    judged = ~kernels.pair | np.isin(class_of, class_of[exchanges])[kernels.communicator]
+    used = np.unique(kernels.communicator[judged])
     excess = np.zeros(len(class_of))
     excess[: len(usual.steady_transfer_excess_ns)] = usual.steady_transfer_excess_ns
     total = np.zeros(len(class_of))
     total[: len(usual.steady_transfer_ns)] = usual.steady_transfer_ns
-    slower = (excess > _SLOWER * (total - excess)) | _is_slow_at_times(waiting)
+    slower = (excess > _SLOWER * (total - excess)) | _is_slow_at_times(waiting) | exchanges
     for number in np.unique(class_of[used]):
         peers = used[class_of[used] == number]
         chosen = standing_out(transfers[peers]) & slower[peers]

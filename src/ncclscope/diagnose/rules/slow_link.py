@@ -6,7 +6,7 @@ import numpy as np
 
 from ncclscope.analysis.change import Slowdown
 from ncclscope.analysis.host_links import HostLinks, links_of_hosts
-from ncclscope.analysis.link_changes import SLOWER, as_peers, as_slow_next_to
+from ncclscope.analysis.link_changes import as_peers, as_slow_next_to
 from ncclscope.analysis.links import (
     Links,
     link_times,
@@ -14,6 +14,12 @@ from ncclscope.analysis.links import (
     proxy_step_transfers,
 )
 from ncclscope.analysis.robust_statistics import robust_spread
+from ncclscope.analysis.waiting.exchange_groups import (
+    SLOWER,
+    SLOWER_OF_FEW,
+    SLOWER_OF_TWO,
+    exchange_groups,
+)
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.root_causes import far_longer
 from ncclscope.analysis.waiting.what_if import Change, Prediction
@@ -30,8 +36,6 @@ from ncclscope.diagnose.late_ranks import instead
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent, ranks_in_words
 
-_SLOWER_OF_FEW = 2.5  # without many peers to compare with, or than before
-_SLOWER_OF_TWO = 4.0  # of two links one is always the slower one
 _FEW_LINKS = 3  # fewer: a link's own past says more than the other link
 _MANY_LINKS = 5
 _EXPLAINED = 0.2  # of what a slower link at the same rank takes beyond the usual
@@ -41,14 +45,23 @@ _NOISE_FLOOR = 0.05
 LEAST_OPERATIONS = 10  # of a link
 _MOST = 6  # findings
 _PROXY_STEPS, _SENDS = "proxy steps", "sends"
+# Where even the shortest transfer of a group is slow; by whether it has several hosts.
+_OF_ALL_LINKS = (
+    "all of its ranks are slow: look at what they share, NVLink with its switches and PCIe",
+    "all of its ranks are slow: look at what they share, adapters, switches and their routes",
+)
 
 
 def find(context: RuleContext) -> list[Finding]:
-    """Slow links, the slowest first; then slow communicators that no slow link explains."""
-    findings = _by_transfers(context)
-    pairs = [set(finding.ranks) for finding in findings]
+    """Slow links, the slowest first; then slow communicators that no slow link explains. Where all
+    ranks of one are slow in their exchanges, it explains its links.
+    """
     groups = _group_findings(context)
-    return findings + [g for g in groups if not any(pair <= set(g.ranks) for pair in pairs)]
+    whole = [set(group.ranks) for group in groups if group.advice in _OF_ALL_LINKS]
+    links = _by_transfers(context)
+    links = [one for one in links if not any(set(one.ranks) <= ranks for ranks in whole)]
+    pairs = [set(finding.ranks) for finding in links]
+    return links + [g for g in groups if not any(pair <= set(g.ranks) for pair in pairs)]
 
 
 def _by_transfers(context: RuleContext) -> list[Finding]:
@@ -84,7 +97,7 @@ def _is_slower(links: Links, peers: Bools) -> Bools:
     count = int(peers.sum())
     usual = float(np.sort(links.slowness[peers])[(count - 1) // 2])
     if count < _MANY_LINKS:
-        times = _SLOWER_OF_FEW if count > 2 else _SLOWER_OF_TWO
+        times = SLOWER_OF_FEW if count > 2 else SLOWER_OF_TWO
         return np.asarray(links.slowness > times * usual)
     noise = max(robust_spread(links.slowness[peers]), _NOISE_FLOOR)
     return np.asarray(links.slowness > max(SLOWER * usual, usual + _TIMES_NOISE * noise))
@@ -95,7 +108,7 @@ def _became_slower(links: Links, peers: Bools) -> Bools:
     count = int(peers.sum())
     # Two links may be both ways between the same ranks.
     usual = float(np.sort(links.past_slowness[peers])[(count - 1) // 2]) if count > 2 else 1.0
-    return np.asarray(links.past_slowness > _SLOWER_OF_FEW * usual)
+    return np.asarray(links.past_slowness > SLOWER_OF_FEW * usual)
 
 
 def _is_explained(links: Links, slow: Bools) -> Bools:
@@ -134,7 +147,7 @@ def slow_networks(links: Links, node_of: Ints) -> list[list[HostLinks]]:
     found = [
         own
         for own in links_of_hosts(links, node_of, counted)
-        if own.least_slowness >= (SLOWER if own.others >= _MANY_LINKS else _SLOWER_OF_FEW)
+        if own.least_slowness >= (SLOWER if own.others >= _MANY_LINKS else SLOWER_OF_FEW)
     ]
     networks: list[list[HostLinks]] = []
     for own in sorted(found, key=lambda own: -len(own.rows)):
@@ -215,7 +228,7 @@ def _evidence(context: RuleContext, links: Links, rows: list[int], what: str) ->
 def _slowness(links: Links, row: int) -> str:
     peers = (links.operations >= LEAST_OPERATIONS) & (links.across_nodes == links.across_nodes[row])
     past = links.past_slowness[row]
-    if past > links.slowness[row] or (peers.sum() < _FEW_LINKS and past > _SLOWER_OF_FEW):
+    if past > links.slowness[row] or (peers.sum() < _FEW_LINKS and past > SLOWER_OF_FEW):
         return f"{links.past_slowness[row]:.3g} times as slow as it was when it was fast"
     return f"{links.slowness[row]:.3g} times as slow as its peers"
 
@@ -338,9 +351,16 @@ def _group_finding(context: RuleContext, communicator: int, prediction: Predicti
     hosts = sorted({run.host_of[rank] for rank in ranks if rank in run.host_of})
     listed = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
     factor, often = _group_slowness(waiting, communicator)
+    compared, advice = "functions", "one of its links is slow: record in mode full to see which"
+    exchanges, at_least, since = exchange_groups(waiting), False, None
+    if exchanges.slow[communicator]:
+        factor, often = float(exchanges.slowness[communicator]), " in exchanges of all its ranks"
+        compared, advice = "exchanges", _OF_ALL_LINKS[len(hosts) > 1]
+        # Collectives of all ranks may use the same links, and have no peers to show it.
+        at_least = not prediction.is_sure
+    else:
+        since = _slow_since(context, communicator, factor)
     facts = {"factor": round(factor, 3)}
-    advice = "one of its links is slow: record in mode full to see which"
-    since = _slow_since(context, communicator, factor)
     if since is not None:
         often = f" {context.during(since.began_ns, since.ended_ns)}"
         facts["at_s"] = float(context.at(since.began_ns))
@@ -350,7 +370,7 @@ def _group_finding(context: RuleContext, communicator: int, prediction: Predicti
         "slow_link",
         CRITICAL if share >= GRAVE_SHARE else WARNING,
         f"{name} ({ranks_in_words(tuple(ranks))}; {listed}) is {factor:.3g} times as slow "
-        f"on the wire as communicators like it{often}; {_cost(prediction, share)}",
+        f"on the wire as communicators like it{often}; {_cost(prediction, share, at_least)}",
         advice,
         kind="group",
         ranks=tuple(ranks),
@@ -358,7 +378,7 @@ def _group_finding(context: RuleContext, communicator: int, prediction: Predicti
         communicators=(name,),
         evidence=(
             Evidence(
-                "same functions and sizes compared",
+                f"same {compared} and sizes compared",
                 facts,
                 f"ncclscope report {context.path} --comm {quote(name)}",
             ),
