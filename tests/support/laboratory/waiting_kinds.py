@@ -200,6 +200,10 @@ def waiting_kinds() -> Iterator[Kind]:
     yield from shape("dp 4 x tp 4, long layers", None, replicas, {
         "slow replica": tuple(gpu(r, 1.3, group="replica") for r in range(4, 8)),
     }, machine=Machine(ranks_per_host=8))  # fmt: skip
+    # Turns of one step: nothing that most ranks show lies next to each other in a turn.
+    yield from shape("ddp 8, 60 steps, 8 buckets", None, Buckets(8, 60, buckets=8), {
+        "two ranks slow in turns": (gpu(2, 1.3, every=2), gpu(5, 1.3, first=1, every=2)),
+    })  # fmt: skip
     yield from _groups_of_experts(hosts)
 
 

@@ -69,3 +69,17 @@ def test_one_slow_link_of_a_group_is_named_itself(tmp_path: Path) -> None:
 def test_a_group_that_moves_more_is_not_slow(tmp_path: Path) -> None:
     name = "experts 4 x 4 on 4 hosts, one is popular, healthy"
     assert {finding.family for finding in problems(tmp_path / "c", name)} <= {"imbalance"}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_ranks_that_are_slow_in_turns_cost_what_all_their_work_takes_longer(
+    tmp_path: Path, seed: int
+) -> None:
+    """Behind the first bucket each of them alone shows how long work takes, and what they took was
+    what is usual: half of the cost.
+    """
+    kind = all_kinds()["ddp 8, 60 steps, 8 buckets, two ranks slow in turns"]
+    found = problems(tmp_path / "c", kind.name, seed)
+    assert sorted(finding.ranks for finding in found) == [(2,), (5,)]
+    lost = 1 - kind.job(seed, ()).run_ns / kind.job(seed).run_ns
+    assert sum(finding.lost_share for finding in found) == pytest.approx(lost, abs=0.03)

@@ -23,6 +23,8 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 
 _SLOW_RANK = 1.15  # times as long as others at positions that can be compared
 _MOST_RANKS = 0.6  # of those that have a position
+_HAVE_TURNS = 0.25  # of the ranks that have a position, at most
+_MOST_STEPS = 0.75  # of a rank: slow in more of them, it is slow all the time
 _ALIKE = 1.2  # how far these may differ from each other
 STEADY = 6  # edges of a rank, or of another member, at one position: fewer show no habit
 _LONGEST_CHAIN = 8  # kernels
@@ -107,32 +109,70 @@ def _slowness_in_turn(
         where others are held back      3.9  3.9  3.9  hidden …        usual: 3.9 / 1.3
         rank 2, at a position of all    1.0  1.0  1.0  1.3  1.3  1.3
         where others are held back      hidden …       3.9  3.9  3.9
+
+    A turn may be as short as a step. Then the last start before shows it. That is one start, and
+    counts where few ranks have turns: of many, it is each time the one that chance made slow. A
+    rank that is slow there in every step has no turns: one layer of its may be slow.
     """
     free = rows[1]
     by_most = _is_shown_by_most(group, rank, rows, STEADY)[group[free]]
     known, hidden = free[by_most], free[~by_most]
     groups = int(group.max()) + 1
-    of_group = np.ones(groups)
     if len(known) < _NEXT or not len(hidden):
-        return of_group
+        return np.ones(groups)
     ratio = length[known] / np.maximum(usual[known], 1.0)
     # Rows are in the order of ranks and calls, so that starts next to one are next to its row.
-    first = np.searchsorted(known, hidden) - _NEXT // 2
-    places = np.clip(first, 0, len(known) - _NEXT)[:, None] + np.arange(_NEXT)
+    behind = np.searchsorted(known, hidden)
+    places = np.clip(behind - _NEXT // 2, 0, len(known) - _NEXT)[:, None] + np.arange(_NEXT)
     own = rank[known[places]] == rank[hidden][:, None]
     ordered = np.sort(np.where(own, ratio[places], np.inf), axis=1)
     near = ordered[np.arange(len(hidden)), np.maximum(own.sum(axis=1) - 1, 0) // 2]
-    slow = (own.sum(axis=1) >= _NEXT // 2) & (near > _SLOW_RANK)
-    count = np.bincount(group[hidden], minlength=groups)
-    of_slow = np.bincount(group[hidden[slow]], minlength=groups)
-    enough = (of_slow >= STEADY) & (of_slow >= _NEARLY_ALL * count)
-    # Where usual lengths are those of other ranks, slow ones are as much longer as they are slow.
-    slow_rows = hidden[slow]
-    too_long = near[slow] * usual[slow_rows] / np.maximum(length[slow_rows], 1)
-    middle = quantile_by_group(group[slow_rows], groups, (1000 * too_long).astype(np.int64), 0.5)
-    enough &= middle > 1000 * _SLOW_RANK
-    of_group[enough] = middle[enough] / 1000
-    return of_group
+    near[own.sum(axis=1) < _NEXT // 2] = 1.0
+    before = np.maximum(behind - 1, 0)
+    last = np.where((behind > 0) & (rank[known[before]] == rank[hidden]), ratio[before], 1.0)
+    last[_share_slow(group[known], rank[known], ratio)[before] > _MOST_STEPS] = 1.0
+    last[~_is_shown_by_few(group, rank, rows[0], hidden)[group[hidden]]] = 1.0
+    of_turns, of_steps = (
+        _too_long(group[hidden], groups, slowness, usual[hidden] / np.maximum(length[hidden], 1))
+        for slowness in (near, last)
+    )
+    return np.where(of_turns > 1, of_turns, of_steps)
+
+
+def _too_long(group: Ints, groups: int, slowness: Floats, usual: Floats) -> Floats:
+    """By group of starts how much too long what is usual is, where nearly all that show it are of
+    ranks that are slow at the time; else 1. `slowness`: by start how slow its rank is, `usual`:
+    what is usual, as a share of the start's length. Where usual lengths are those of other ranks,
+    slow ones are as much longer as they are slow.
+    """
+    slow = slowness > _SLOW_RANK
+    count, of_slow = (np.bincount(rows, minlength=groups) for rows in (group, group[slow]))
+    too_long = (1000 * slowness[slow] * usual[slow]).astype(np.int64)
+    middle = quantile_by_group(group[slow], groups, too_long, 0.5)
+    enough = (of_slow >= STEADY) & (of_slow >= _NEARLY_ALL * count) & (middle > 1000 * _SLOW_RANK)
+    return np.where(enough, middle / 1000, 1.0)
+
+
+def _share_slow(group: Ints, rank: Ints, ratio: Floats) -> Floats:
+    """By start the share of its rank's starts of its group that are slow."""
+    place = np.unique(group * (int(rank.max()) + 1) + rank, return_inverse=True)[1].reshape(-1)
+    share = np.bincount(place, ratio > _SLOW_RANK) / np.bincount(place)
+    return np.asarray(share[place])
+
+
+def _is_shown_by_few(group: Ints, rank: Ints, sample: Ints, shown: Ints) -> Bools:
+    """By group whether nearly all of these starts are of few of the ranks that have it, each often.
+    `sample`: all starts that count.
+    """
+    groups, ranks = int(group.max()) + 1, int(rank.max()) + 1
+    everybody = distinct_numbers(group[sample] * ranks + rank[sample])
+    cells, count = np.unique(group[shown] * ranks + rank[shown], return_counts=True)
+    often, of_group = count >= STEADY, cells // ranks
+    few = np.bincount(of_group[often], minlength=groups) <= _HAVE_TURNS * np.bincount(
+        everybody // ranks, minlength=groups
+    )
+    starts, theirs = (np.bincount(of_group, n, groups) for n in (count, count * often))
+    return np.asarray(few & (theirs >= _NEARLY_ALL * starts))
 
 
 def _is_shown_by_most(group: Ints, rank: Ints, rows: tuple[Ints, Ints], least: int) -> Bools:

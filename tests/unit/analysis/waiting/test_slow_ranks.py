@@ -43,3 +43,12 @@ def test_a_slow_stage_is_brought_to_the_usual_speed_once(tmp_path: Path) -> None
     (planted,) = truth.origins
     excess_ns = sum(o.excess_ns for o in account_of(waiting).origins if o.rank == planted.ranks[0])
     assert truth.run_ns - truth.healthy_run_ns < excess_ns < 1.1 * planted.delay_ns
+
+
+def test_a_rank_with_one_slow_layer_is_not_slow_elsewhere(tmp_path: Path) -> None:
+    """It alone shows the work behind that layer, which takes as long as usual."""
+    truth = all_kinds()["ddp 4, slow layer"].write(tmp_path / "c", 7)
+    waiting = waiting_of(Run(ncclscope.open(str(tmp_path / "c")).model))
+    assert waiting is not None
+    prediction = WhatIf(waiting).predict(Change(ranks=(2,)))
+    assert prediction.run_then_ns == pytest.approx(truth.healthy_run_ns, rel=0.02)
