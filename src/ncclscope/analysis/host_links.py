@@ -15,7 +15,7 @@ import numpy as np
 from ncclscope.analysis.links import Links
 from ncclscope.arrays.types import Bools, Ints
 
-_NEARLY_ALL = 0.8  # of links
+NEARLY_ALL = 0.8  # of links
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ def links_of_hosts(links: Links, node_of: Ints, counted: Bools) -> Iterator[Host
         if len(others) < 2 or _pairs(links, own) < 2:
             continue
         theirs = np.sort(links.slowness[others])
-        least = float(np.quantile(links.slowness[own], 1 - _NEARLY_ALL, method="lower"))
-        most = float(np.quantile(theirs, _NEARLY_ALL, method="higher"))
+        least = float(np.quantile(links.slowness[own], 1 - NEARLY_ALL, method="lower"))
+        most = float(np.quantile(theirs, NEARLY_ALL, method="higher"))
         usual = max(float(theirs[(len(theirs) - 1) // 2]), 1e-9)
         against = replace(links, slowness=links.slowness / usual)
         yield HostLinks(node, own, against, least / max(most, 1e-9), len(others))

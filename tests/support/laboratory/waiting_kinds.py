@@ -208,7 +208,7 @@ def waiting_kinds() -> Iterator[Kind]:
 
 
 def _groups_of_experts(hosts: Machine) -> Iterator[Kind]:
-    """Equal groups that exchange tokens among themselves, each on a host."""
+    """Equal groups that exchange tokens among themselves, each on a host, and one of all ranks."""
     groups = Experts(16, steps=15, tokens_mb=8.0, groups=4, reduce_mb=1.0)
     slow = tuple(link(a, b, 6, group="group") for a in range(8, 12) for b in range(a + 1, 12))
     yield from shape("experts 4 x 4 on 4 hosts", None, groups, {
@@ -219,5 +219,16 @@ def _groups_of_experts(hosts: Machine) -> Iterator[Kind]:
     popular = replace(groups, popular="fixed", compute_follows=False)
     yield from shape(
         "experts 4 x 4 on 4 hosts, one is popular", None, popular, {}, machine=hosts,
+        may_ranks=(0,), may_families=("imbalance",), uneven=True,
+    )  # fmt: skip
+    # All hosts but one wait for what one rank sends, and it for what they send.
+    others = [rank for rank in range(16) if not 8 <= rank < 12]
+    exchange = Experts(16, steps=15, tokens_mb=2.0)
+    yield from shape("experts 16 on 4 hosts", None, exchange, {
+        "slow adapter": tuple(link(9, rank, 8, group="adapter") for rank in others),
+    }, machine=hosts)  # fmt: skip
+    yield from shape(
+        "experts 16 on 4 hosts, one is popular", None,
+        replace(exchange, popular="fixed", compute_follows=False), {}, machine=hosts,
         may_ranks=(0,), may_families=("imbalance",), uneven=True,
     )  # fmt: skip

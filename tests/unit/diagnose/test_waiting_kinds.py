@@ -72,6 +72,21 @@ def test_a_group_that_moves_more_is_not_slow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
+def test_a_slow_adapter_is_named_where_all_but_its_host_are_slow(tmp_path: Path, seed: int) -> None:
+    """Three of four hosts exchange with it, and slow exchanges were usual."""
+    kind = all_kinds()["experts 16 on 4 hosts, slow adapter"]
+    (finding,) = problems(tmp_path / "c", kind.name, seed)
+    assert (finding.family, finding.kind, finding.ranks) == ("slow_link", "rank", (9,))
+    lost = 1 - kind.job(seed, ()).run_ns / kind.job(seed).run_ns
+    assert finding.lost_share == pytest.approx(lost, abs=0.05)
+
+
+def test_the_adapter_of_a_popular_expert_has_more_to_do(tmp_path: Path) -> None:
+    name = "experts 16 on 4 hosts, one is popular, healthy"
+    assert {finding.family for finding in problems(tmp_path / "c", name)} <= {"imbalance"}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
 def test_ranks_that_are_slow_in_turns_cost_what_all_their_work_takes_longer(
     tmp_path: Path, seed: int
 ) -> None:

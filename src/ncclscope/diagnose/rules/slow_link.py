@@ -13,6 +13,7 @@ from ncclscope.analysis.links import (
     p2p_transfers,
     proxy_step_transfers,
 )
+from ncclscope.analysis.rank_links import slow_adapter
 from ncclscope.analysis.robust_statistics import robust_spread
 from ncclscope.analysis.waiting.exchange_groups import (
     SLOWER,
@@ -134,9 +135,14 @@ def _link_findings(context: RuleContext, links: Links, what: str) -> list[Findin
         ends = np.concatenate([links.source[own[0].rows], links.destination[own[0].rows]])
         slow[own[0].rows] = False
         slow &= ~(np.isin(links.source, ends) & np.isin(links.destination, ends))
-    return [one for one in findings if one is not None] + _single_findings(
-        context, links, np.flatnonzero(slow), what
-    )
+    found = [one for one in findings if one is not None]
+    found += _single_findings(context, links, np.flatnonzero(slow), what)
+    if found or what != _SENDS:
+        return found
+    adapter = slow_adapter(context.run, links, links.operations >= LEAST_OPERATIONS)
+    if adapter is None:
+        return []
+    return _rank_finding(context, adapter.links, adapter.rows, adapter.rank, what)
 
 
 def slow_networks(links: Links, node_of: Ints) -> list[list[HostLinks]]:
