@@ -1,10 +1,7 @@
 """Links, networks of hosts, or groups of ranks, that are slower than their peers."""
 
-from shlex import quote
-
 import numpy as np
 
-from ncclscope.analysis.change import Slowdown
 from ncclscope.analysis.host_links import HostLinks, links_of_hosts
 from ncclscope.analysis.link_changes import as_peers, as_slow_next_to
 from ncclscope.analysis.links import (
@@ -19,10 +16,7 @@ from ncclscope.analysis.waiting.exchange_groups import (
     SLOWER,
     SLOWER_OF_FEW,
     SLOWER_OF_TWO,
-    exchange_groups,
 )
-from ncclscope.analysis.waiting.origins import Waiting
-from ncclscope.analysis.waiting.root_causes import far_longer
 from ncclscope.analysis.waiting.what_if import Change, Prediction
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.diagnose.finding import (
@@ -33,36 +27,31 @@ from ncclscope.diagnose.finding import (
     Evidence,
     Finding,
 )
-from ncclscope.diagnose.late_ranks import instead
 from ncclscope.diagnose.rule_context import RuleContext
-from ncclscope.humanize import duration, percent, ranks_in_words
+from ncclscope.diagnose.slow_group_findings import cost_of_links, slow_groups
+from ncclscope.humanize import duration, percent
 
 _FEW_LINKS = 3  # fewer: a link's own past says more than the other link
 _MANY_LINKS = 5
 _EXPLAINED = 0.2  # of what a slower link at the same rank takes beyond the usual
-_MOST_OF_IT = 0.7  # of how slow a communicator is: what its slowdown must have made
 _TIMES_NOISE = 6.0
 _NOISE_FLOOR = 0.05
 LEAST_OPERATIONS = 10  # of a link
 _MOST = 6  # findings
 _PROXY_STEPS, _SENDS = "proxy steps", "sends"
-# Where even the shortest transfer of a group is slow; by whether it has several hosts.
-_OF_ALL_LINKS = (
-    "all of its ranks are slow: look at what they share, NVLink with its switches and PCIe",
-    "all of its ranks are slow: look at what they share, adapters, switches and their routes",
-)
 
 
 def find(context: RuleContext) -> list[Finding]:
     """Slow links, the slowest first; then slow communicators that no slow link explains. Where all
     ranks of one are slow in their exchanges, it explains its links.
     """
-    groups = _group_findings(context)
-    whole = [set(group.ranks) for group in groups if group.advice in _OF_ALL_LINKS]
+    groups = slow_groups(context)
+    whole = [set(group.finding.ranks) for group in groups if group.has_only_slow_links]
     links = _by_transfers(context)
     links = [one for one in links if not any(set(one.ranks) <= ranks for ranks in whole)]
     pairs = [set(finding.ranks) for finding in links]
-    return links + [g for g in groups if not any(pair <= set(g.ranks) for pair in pairs)]
+    findings = [group.finding for group in groups]
+    return links + [one for one in findings if not any(pair <= set(one.ranks) for pair in pairs)]
 
 
 def _by_transfers(context: RuleContext) -> list[Finding]:
@@ -196,14 +185,6 @@ def _without_links(context: RuleContext, links: Links, rows: Ints, what: str) ->
     return context.what_if.predict(as_peers(Change(links=tuple(ends)), links))
 
 
-def _cost(prediction: Prediction | None, share: float, at_least: bool = False) -> str:
-    if prediction is None:
-        return f"up to {percent(share)} of the run lost"
-    if at_least:
-        return f"at the usual speed the run would be at least {percent(share)} shorter"
-    return f"at the usual speed {instead(prediction)}"
-
-
 def _matrix(links: Links, ranks: set[int]) -> dict[str, float]:
     """Slowness from rank to rank, of links that touch these ranks."""
     columns = (links.source.tolist(), links.destination.tolist(), links.slowness.tolist())
@@ -255,13 +236,14 @@ def _pair_finding(
     ends = f"between ranks {pair[0]} and {pair[1]}" if both_ways else way
     inside = hosts[0] == hosts[1]
     mean = duration(float(links.busy_ns[row] / links.operations[row]))
+    # Kernels that wait for others at a slow link hide how long their own transfers take.
+    at_least = len(as_slow_next_to(links, np.array(rows))) > len(rows)
     return Finding(
         "slow_link",
         CRITICAL if share >= GRAVE_SHARE else WARNING,
         f"the link {ends} ({' – '.join(dict.fromkeys(hosts))}) is "
         f"{_slowness(links, row)} ({mean} an operation); "
-        # Kernels that wait for others at a slow link hide how long their own transfers take.
-        f"{_cost(prediction, share, len(as_slow_next_to(links, np.array(rows))) > len(rows))}",
+        f"{cost_of_links(prediction, share, at_least)}",
         "look at NVLink, PCIe and the GPUs of this node"
         if inside
         else "look at adapter, cable and switch port of both hosts; compare error counters",
@@ -295,7 +277,7 @@ def _network_finding(context: RuleContext, networks: list[HostLinks], what: str)
         CRITICAL if share >= GRAVE_SHARE else WARNING,
         f"{count} links between {between} are slow, typically "
         f"{np.median(links.slowness[rows]):.3g} times as slow as links between other hosts; "
-        f"{_cost(prediction, share)}",
+        f"{cost_of_links(prediction, share)}",
         "look at what these links share: the host's adapters, their drivers and GPUDirect RDMA, "
         "PCIe, cables and switch ports; compare with another host",
         kind="host",
@@ -322,7 +304,7 @@ def _rank_finding(
             "slow_link",
             CRITICAL if share >= GRAVE_SHARE else WARNING,
             f"all links of rank {rank}{context.where(rank)} are slow, up to "
-            f"{links.slowness[rows[0]]:.3g} times their peers; {_cost(prediction, share)}",
+            f"{links.slowness[rows[0]]:.3g} times their peers; {cost_of_links(prediction, share)}",
             "look at that GPU's adapter, its PCIe link and cable",
             kind="rank",
             ranks=(rank,),
@@ -333,92 +315,3 @@ def _rank_finding(
             lost_share=share,
         )
     ]
-
-
-# ---- communicators ----
-def _group_findings(context: RuleContext) -> list[Finding]:
-    """Communicators that are slower than others of their class, and make the run longer."""
-    causes = context.root_causes
-    if causes is None:
-        return []
-    alone = causes.alone[len(causes.ranks) :]
-    found = [
-        _group_finding(context, row, prediction)
-        for row, prediction in zip(causes.communicators, alone, strict=True)
-        if prediction.gained_share >= LEAST_SHARE
-    ]
-    return sorted(found, key=lambda finding: -finding.lost_share)[:_MOST]
-
-
-def _group_finding(context: RuleContext, communicator: int, prediction: Prediction) -> Finding:
-    run, waiting = context.run, context.waiting
-    assert waiting is not None
-    name, ranks = run.model.communicator_names[communicator], run.ranks_of(communicator)
-    hosts = sorted({run.host_of[rank] for rank in ranks if rank in run.host_of})
-    listed = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
-    factor, often = _group_slowness(waiting, communicator)
-    compared, advice = "functions", "one of its links is slow: record in mode full to see which"
-    exchanges, at_least, since = exchange_groups(waiting), False, None
-    if exchanges.slow[communicator]:
-        factor, often = float(exchanges.slowness[communicator]), " in exchanges of all its ranks"
-        compared, advice = "exchanges", _OF_ALL_LINKS[len(hosts) > 1]
-        # Collectives of all ranks may use the same links, and have no peers to show it.
-        at_least = not prediction.is_sure
-    else:
-        since = _slow_since(context, communicator, factor)
-    facts = {"factor": round(factor, 3)}
-    if since is not None:
-        often = f" {context.during(since.began_ns, since.ended_ns)}"
-        facts["at_s"] = float(context.at(since.began_ns))
-        advice += "; look for what began then: link errors, other jobs on the network"
-    share = prediction.gained_share
-    return Finding(
-        "slow_link",
-        CRITICAL if share >= GRAVE_SHARE else WARNING,
-        f"{name} ({ranks_in_words(tuple(ranks))}; {listed}) is {factor:.3g} times as slow "
-        f"on the wire as communicators like it{often}; {_cost(prediction, share, at_least)}",
-        advice,
-        kind="group",
-        ranks=tuple(ranks),
-        hosts=tuple(hosts),
-        communicators=(name,),
-        evidence=(
-            Evidence(
-                f"same {compared} and sizes compared",
-                facts,
-                f"ncclscope report {context.path} --comm {quote(name)}",
-            ),
-        ),
-        confidence=0.7,
-        lost_share=share,
-    )
-
-
-def _slow_since(context: RuleContext, communicator: int, factor: float) -> Slowdown | None:
-    """The slowdown of a communicator that is `factor` times as slow as others, where most of that
-    began with it.
-    """
-    for slowdown in context.slowdowns:
-        own = [one.factor for one in slowdown.changes if one.communicator == communicator]
-        if own and slowdown.at_times is None and _MOST_OF_IT * factor <= own[0]:
-            return slowdown
-    return None
-
-
-def _group_slowness(waiting: Waiting, communicator: int) -> tuple[float, str]:
-    """How many times as slow as usual a communicator is, and how often where it is slow at times
-    only: " in 10 of 30 collectives".
-    """
-    excess = waiting.usual.steady_transfer_excess_ns[communicator]
-    total = waiting.usual.steady_transfer_ns[communicator]
-    factor = float(total / max(total - excess, 1.0))
-    if factor >= SLOWER:
-        return factor, ""
-    own = (waiting.kernels.communicator == communicator) & ~waiting.start_up
-    slow = own & far_longer(waiting)
-    usual, length = waiting.usual.median_ns[2::3], waiting.dependencies.length_ns[2::3]
-    if not slow.any():
-        return factor, ""
-    ranks = len(np.unique(waiting.kernels.rank[own]))
-    times, of_all = (-(-int(rows.sum()) // ranks) for rows in (slow, own))
-    return float(np.median(length[slow] / usual[slow])), f" in {times:,} of {of_all:,} collectives"
