@@ -28,6 +28,7 @@ from ncclscope.ingest.capture_topology import topology_of
 from ncclscope.model.model import Model
 from ncclscope.model.system_samples import SystemSamples, system_of
 from ncclscope.model.topology import Topology
+from ncclscope.threads import Threads
 
 _LOOKED_FOR_AT_ONCE = 32  # late ranks
 _SLOWER = 1.2  # times as long on the wire: less is not looked for
@@ -87,7 +88,11 @@ class RuleContext:
     @cached_property
     def account(self) -> WaitingAccount | None:
         """Where waiting began."""
-        return None if self.waiting is None else account_of(self.waiting)
+        if self.waiting is None:
+            return None
+        with Threads(1) as threads:  # a replay is made ready meanwhile: most rules need both
+            threads.submit(lambda: self.what_if)
+            return account_of(self.waiting)
 
     @cached_property
     def what_if(self) -> WhatIf | None:

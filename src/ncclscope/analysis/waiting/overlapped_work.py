@@ -41,10 +41,13 @@ def remaining_work_ns(waiting: Waiting, events: Ints, beside_row: Bools) -> Floa
     follows = np.where(is_start, edge == _abi.EDGE_GPU, edge == _abi.EDGE_HOST_AFTER_SYNC)
     follows &= before % 3 == END
     waited_for = _waited_for_ns(waiting)
-    in_a_row = summed_in_a_row(dependencies, waited_for)[before // 3]
+    waited = np.where(follows, waited_for[before // 3], 0.0)
     # Where slow ranks alone show it, what is usual has the whole row of kernels in it already.
-    beside = beside_row[events // 3] & ~waiting.usual.of_slow_ranks[events]
-    waited = np.where(follows, waited_for[before // 3] + np.where(beside, in_a_row, 0.0), 0.0)
+    beside = np.flatnonzero(
+        follows & beside_row[events // 3] & ~waiting.usual.of_slow_ranks[events]
+    )
+    if len(beside):
+        waited[beside] += summed_in_a_row(dependencies, waited_for)[before[beside] // 3]
     free = is_start & ((edge == _abi.EDGE_LAUNCH) | (edge == _abi.EDGE_GPU))
     free &= (usual >= _LEAST_WORK_NS) & (waited <= _LITTLE_WAIT * usual)
     free &= (dependencies.blocked[events // 3] == 0) & ~waiting.start_up[events // 3]

@@ -13,6 +13,7 @@ part of the gain, so what they may gain comes on top of it.
     a root that sends when it has something to send     the gain: the root may wait instead
     transfers of a slow link that have no peers         what these transfers took
     a communicator without peers that gains nothing     the same: nothing shows how fast it could be
+    links that gain nothing                             the same
     a rank without peers that gains nothing             what it works longer than the median rank
 """
 

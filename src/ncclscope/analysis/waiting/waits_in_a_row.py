@@ -27,14 +27,16 @@ def summed_in_a_row(dependencies: Dependencies, wait_ns: Floats) -> Floats:
     """By kernel what is waited in the kernels before it that followed each other at once up to it,
     without its own. `wait_ns`: by kernel.
     """
-    edge, before = dependencies.edge[START::3], dependencies.before[START::3].astype(np.int64)
+    edge, before = dependencies.edge[START::3], dependencies.before[START::3]
     at_once = (edge == _abi.EDGE_GPU) & (before % 3 == END)
     at_once &= dependencies.length_ns[START::3] <= TIGHT_NS
-    total, kernel, goes_on = np.zeros(len(wait_ns)), np.arange(len(wait_ns)), at_once
+    total = np.zeros(len(wait_ns))
+    rows = np.flatnonzero(at_once)
+    kernel = before[rows] // 3
     for _ in range(_LONGEST_ROW):
-        kernel = np.where(goes_on, before[kernel] // 3, kernel)
-        total += np.where(goes_on, wait_ns[kernel], 0.0)
-        goes_on = goes_on & at_once[kernel]
+        total[rows] += wait_ns[kernel]
+        goes_on = at_once[kernel]
+        rows, kernel = rows[goes_on], before[kernel[goes_on]] // 3
     return total
 
 

@@ -157,6 +157,8 @@ class WhatIf:
         error = self._errors.error_ns(
             change.ranks, change.communicators, keep, (run_ns(now), run_ns(then)), error
         )
+        if change.links and gain <= error:
+            error = max(error, self._transfers_ns(change.links))
         hidden = 0
         if self._replay.has_hidden_work:
             most = self._replay.events_ns(self._lengths(change, keep, high=True), hidden=True)
@@ -303,6 +305,15 @@ class WhatIf:
         chosen[waiting.start_up] = False
         flat = chosen.reshape(-1)
         return np.asarray(flat & (waiting.dependencies.edge != _abi.EDGE_ROOT))
+
+    def _transfers_ns(self, links: tuple[tuple[int, int], ...]) -> float:
+        """What transfers between these ranks took, of the rank with most: links that were slow from
+        the first call on look like links that cannot be faster.
+        """
+        waiting, kernels = self._waiting, self._waiting.kernels
+        own = np.any([self._between(a, b) for a, b in links], axis=0) & ~waiting.start_up
+        length = waiting.dependencies.length_ns[2::3] * own
+        return float(np.bincount(kernels.rank, length, minlength=1).max())
 
     def _between(self, a: int, b: int) -> Bools:
         """Kernels of sends and receives between two ranks."""

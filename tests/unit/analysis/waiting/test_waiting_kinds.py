@@ -79,3 +79,12 @@ def test_a_stage_of_one_rank_may_be_slow_or_have_more_work(tmp_path: Path) -> No
     assert stage is not None
     assert stage.ranks == (2,)
     assert stage.prediction.run_then_ns == pytest.approx(without_ns, rel=0.05)
+
+
+def test_links_that_gain_nothing_may_have_been_slow_from_the_first_call_on(tmp_path: Path) -> None:
+    """Links as usual are as slow as ever: that nothing is gained was given as sure."""
+    waiting, without_ns = written(tmp_path / "c", "experts 16 on 4 hosts, slow adapter")
+    links = tuple((9, other) for other in range(8))
+    prediction = WhatIf(waiting).predict(Change(links=links))
+    assert not prediction.is_sure
+    assert prediction.range_ns[0] <= without_ns <= prediction.range_ns[1]
