@@ -181,19 +181,8 @@ def _process_folders(capture: Path) -> Iterator[Path]:
     for name in sorted(os.listdir(capture)):
         # A capture has one owner, but this may be a directory of captures.
         with suppress(PermissionError):
-            if _has_metadata(capture, name) or is_process_folder(capture / name):
+            if is_process_folder(capture / name):
                 yield capture / name
-
-
-def _has_metadata(capture: Path, name: str) -> bool:
-    """Whether a process's metadata is there, which is the rule: one question instead of a list."""
-    try:
-        os.stat(f"{capture}/{name}/meta")
-    except PermissionError:
-        raise
-    except OSError:
-        return False
-    return True
 
 
 def processes_without_log(capture: Path) -> int:

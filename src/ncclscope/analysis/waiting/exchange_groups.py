@@ -127,10 +127,13 @@ def _moved_bytes(waiting: Waiting, rows: Ints) -> tuple[Floats, Floats]:
     run = waiting.run
     chosen = np.flatnonzero(run.p2p & (np.asarray(run.operations["group_call"]) != NONE))
     columns = [run.column(name, chosen) for name in ("global_rank", "communicator", "group_call")]
+    if not len(chosen):  # damaged: exchanges are groups of calls
+        return np.ones(rows.shape), np.ones(rows.shape)
     _, group = distinct_rows(columns)
     size = np.maximum(run.column("size_bytes", chosen), 0)
     total = np.bincount(group, size)
     largest = np.zeros(len(total))
     np.maximum.at(largest, group, size)
-    own = group[np.searchsorted(chosen, waiting.kernels.row[rows])]
+    place = np.minimum(np.searchsorted(chosen, waiting.kernels.row[rows]), len(chosen) - 1)
+    own = group[place]
     return np.maximum(total[own], 1.0), np.maximum(largest[own], 1.0)

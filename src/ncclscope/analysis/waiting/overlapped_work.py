@@ -27,12 +27,12 @@ _NEAR = 4  # of these before and after it
 _FAR = 3.0  # times what they are apart usually: around a moment that none of them shows
 
 
-def remaining_work_ns(waiting: Waiting, events: Ints, beside_row: Bools) -> Floats:
+def remaining_work_ns(waiting: Waiting, events: Ints, overlaps_row: Bools) -> Floats:
     """By call and start how long the work before it remains at the speed of other ranks, where
     those can have done a part of theirs while they waited for this one; NaN elsewhere. Of calls,
     only those of slow GPUs: hosts that wait for an end do nothing meanwhile, but they may wait for
-    their GPU instead. `events`: in their order; `beside_row`: by kernel whether the work before its
-    start goes on beside a row of kernels.
+    their GPU instead. `events`: in their order; `overlaps_row`: by kernel whether the work before
+    its start goes on beside a row of kernels.
     """
     kernels, dependencies = waiting.kernels, waiting.dependencies
     usual, length = waiting.usual.median_ns[events], dependencies.length_ns[events]
@@ -43,11 +43,9 @@ def remaining_work_ns(waiting: Waiting, events: Ints, beside_row: Bools) -> Floa
     waited_for = _waited_for_ns(waiting)
     waited = np.where(follows, waited_for[before // 3], 0.0)
     # Where slow ranks alone show it, what is usual has the whole row of kernels in it already.
-    beside = np.flatnonzero(
-        follows & beside_row[events // 3] & ~waiting.usual.of_slow_ranks[events]
-    )
-    if len(beside):
-        waited[beside] += summed_in_a_row(dependencies, waited_for)[before[beside] // 3]
+    overlaps = follows & overlaps_row[events // 3] & ~waiting.usual.of_slow_ranks[events]
+    if overlaps.any():
+        waited[overlaps] += summed_in_a_row(dependencies, waited_for)[before[overlaps] // 3]
     free = is_start & ((edge == _abi.EDGE_LAUNCH) | (edge == _abi.EDGE_GPU))
     free &= (usual >= _LEAST_WORK_NS) & (waited <= _LITTLE_WAIT * usual)
     free &= (dependencies.blocked[events // 3] == 0) & ~waiting.start_up[events // 3]

@@ -26,6 +26,7 @@ from ncclscope.model.schema import NONE, RECV
 
 _EXPLAINED = 0.75  # of what a rank takes longer than usual
 _IN_PROPORTION = 1.1  # times the share that is received: work has noise
+_MOST_BYTES = 1 << 60  # more is damage
 _MORE = 1.2  # times as much as others: less explains no habit
 
 
@@ -116,7 +117,7 @@ def _received_bytes(waiting: Waiting, rows: Ints) -> Ints:
     groups, place = distinct_rows([*columns, group])
     of_receives, of_kernels = np.split(place, [len(receives)])
     sums = np.bincount(of_receives, run.column("size_bytes", receives), minlength=len(groups))
-    return np.asarray(sums[of_kernels], np.int64)
+    return np.asarray(np.clip(sums[of_kernels], 0, _MOST_BYTES), np.int64)
 
 
 def _exchange_before(waiting: Waiting) -> Ints:

@@ -41,14 +41,14 @@ def summed_in_a_row(dependencies: Dependencies, wait_ns: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkBesideRows:
+class WorkDuringRows:
     """Work that ranks did while they waited in such rows, by kernel."""
 
-    is_beside: Bools  # whether the work before its start went on beside the row before it
+    overlaps: Bools  # whether the work before its start went on beside the row before it
     waited_ns: Floats  # in that row, before the edge to its start; 0 where nothing was done
 
 
-def work_beside_rows(waiting: Waiting) -> WorkBesideRows:
+def work_during_rows(waiting: Waiting) -> WorkDuringRows:
     """Where gaps shrink by what is waited in the row before them, at the same place of a step."""
     dependencies, wait = waiting.dependencies, waiting.arrivals.wait_ns.astype(np.float64)
     before = np.maximum(dependencies.before[START::3], 0)
@@ -57,7 +57,7 @@ def work_beside_rows(waiting: Waiting) -> WorkBesideRows:
     length = dependencies.length_ns[START::3]
     shows = (dependencies.edge[START::3] == _abi.EDGE_GPU) & ~waiting.start_up
     rows = np.flatnonzero(shows & (length > TIGHT_NS) & (dependencies.blocked == 0))
-    is_beside = np.zeros(len(wait), bool)
+    overlaps = np.zeros(len(wait), bool)
     if in_a_row[rows].any():
         place = factorize(places_in_step(dependencies, 3 * rows + START))[0].astype(np.int64)
         kind = waiting.kernels.kind[rows].astype(np.int64)
@@ -65,8 +65,8 @@ def work_beside_rows(waiting: Waiting) -> WorkBesideRows:
         of_place = _slopes(place, rank, length[rows], in_a_row[rows])
         # A place of few repeats is as others before such kernels.
         of_kind = _slopes(kind, place * (int(rank.max()) + 1) + rank, length[rows], in_a_row[rows])
-        is_beside[rows] = np.where(np.isnan(of_place), of_kind, of_place) < _SHRINKS
-    return WorkBesideRows(is_beside, np.where(is_beside, in_a_row, 0.0))
+        overlaps[rows] = np.where(np.isnan(of_place), of_kind, of_place) < _SHRINKS
+    return WorkDuringRows(overlaps, np.where(overlaps, in_a_row, 0.0))
 
 
 def _slopes(group: Ints, member: Ints, length: Ints, waited: Floats) -> Floats:

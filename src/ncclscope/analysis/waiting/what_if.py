@@ -23,7 +23,7 @@ from ncclscope.analysis.waiting.prediction_errors import PredictionErrors
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.replay import Replay, run_ns
 from ncclscope.analysis.waiting.short_steps import short_steps_ns
-from ncclscope.analysis.waiting.waits_in_a_row import WorkBesideRows, work_beside_rows
+from ncclscope.analysis.waiting.waits_in_a_row import WorkDuringRows, work_during_rows
 from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
@@ -111,8 +111,8 @@ class WhatIf:
         self._replayed: tuple[Change, Bools | None, Ints, int | None] | None = None
 
     @cached_property
-    def _work_beside_rows(self) -> WorkBesideRows:
-        return work_beside_rows(self._waiting)
+    def _work_during_rows(self) -> WorkDuringRows:
+        return work_during_rows(self._waiting)
 
     @property
     def why_not(self) -> str:
@@ -217,11 +217,11 @@ class WhatIf:
         length[events] = np.fmin(length[events], np.nan_to_num(shorter, nan=np.inf))
         if change.ranks:
             starts = events[events % 3 == START]
-            beside = self._work_beside_rows
-            short = short_steps_ns(waiting, change.ranks, beside.waited_ns)[starts // 3]
+            during = self._work_during_rows
+            short = short_steps_ns(waiting, change.ranks, during.waited_ns)[starts // 3]
             length[starts] = np.fmin(length[starts], np.nan_to_num(short, nan=np.inf))
             own = events[events % 3 != END]
-            length[own] = np.fmax(length[own], remaining_work_ns(waiting, own, beside.is_beside))
+            length[own] = np.fmax(length[own], remaining_work_ns(waiting, own, during.overlaps))
         self._start_in_time(change, length)
         transfer = np.zeros(len(length), bool)
         for row in change.free:
