@@ -6,7 +6,7 @@ from shlex import quote
 import numpy as np
 
 from ncclscope.analysis.change import Slowdown
-from ncclscope.analysis.waiting.exchange_groups import SLOWER, exchange_groups
+from ncclscope.analysis.waiting.exchange_groups import SLOWER, ExchangeGroups, exchange_groups
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.root_causes import far_longer
 from ncclscope.analysis.waiting.what_if import Prediction
@@ -42,18 +42,20 @@ class SlowGroup:
 def slow_groups(context: RuleContext) -> list[SlowGroup]:
     """Those that make the run longer, by how much they do."""
     causes = context.root_causes
-    if causes is None:
+    if causes is None or context.waiting is None or not causes.communicators:
         return []
-    alone = causes.alone[len(causes.ranks) :]
+    alone, exchanges = causes.alone[len(causes.ranks) :], exchange_groups(context.waiting)
     found = [
-        _slow_group(context, row, prediction)
+        _slow_group(context, exchanges, row, prediction)
         for row, prediction in zip(causes.communicators, alone, strict=True)
         if prediction.gained_share >= LEAST_SHARE
     ]
     return sorted(found, key=lambda group: -group.finding.lost_share)[:_MOST]
 
 
-def _slow_group(context: RuleContext, communicator: int, prediction: Prediction) -> SlowGroup:
+def _slow_group(
+    context: RuleContext, exchanges: ExchangeGroups, communicator: int, prediction: Prediction
+) -> SlowGroup:
     run, waiting = context.run, context.waiting
     assert waiting is not None
     name, ranks = run.model.communicator_names[communicator], run.ranks_of(communicator)
@@ -61,7 +63,7 @@ def _slow_group(context: RuleContext, communicator: int, prediction: Prediction)
     listed = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
     factor, often = _group_slowness(waiting, communicator)
     compared, advice = "functions", "one of its links is slow: record in mode full to see which"
-    exchanges, since = exchange_groups(waiting), None
+    since = None
     has_only_slow_links = bool(exchanges.slow[communicator])
     # Collectives of all ranks may use the same links, and have no peers to show it.
     at_least = has_only_slow_links and not prediction.is_sure

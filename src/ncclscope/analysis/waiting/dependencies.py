@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from ncclscope.analysis.own_time import window_edges
 from ncclscope.analysis.run import Run
-from ncclscope.analysis.waiting.arrivals import Arrivals
+from ncclscope.analysis.waiting.arrivals import END, START, Arrivals
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
 from ncclscope.analysis.waiting.late_calls import (
     BUSY,
@@ -37,13 +37,14 @@ from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import address, library, pointer
-from ncclscope.arrays.types import Ints
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import NONE
 
 Bytes = npt.NDArray[np.uint8]
 
 CALLS_BACK = 8  # earlier calls that are tried as predecessors
 BACKS = 16  # for keys: more than these
+MOST_AT_ONCE = 8  # kernels of a chain that are looked at
 _GAPS_KEPT = 4  # the smallest of each position
 _SAMPLED_GAPS = 200  # of a position: of these the smallest are about the 2nd percentile
 _GPU_TOLERANCE_NS = 3_000  # stamps of one GPU against each other
@@ -75,6 +76,13 @@ class Dependencies:
     # ready is not known then: its own work went on while that one waited. OVERLAPPED: its usual
     # length counts from the start of that one.
     blocked: Bytes
+
+
+def follows_at_once(dependencies: Dependencies) -> Bools:
+    """By kernel whether it started right behind the end of another one: they are a chain."""
+    follows = dependencies.edge[START::3] == _abi.EDGE_GPU
+    follows &= dependencies.before[START::3] % 3 == END
+    return np.asarray(follows & (dependencies.length_ns[START::3] <= TIGHT_NS))
 
 
 def operations_for_c(

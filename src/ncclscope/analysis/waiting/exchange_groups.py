@@ -126,9 +126,9 @@ def _moved_bytes(waiting: Waiting, rows: Ints) -> tuple[Floats, Floats]:
     """
     run = waiting.run
     chosen = np.flatnonzero(run.p2p & (np.asarray(run.operations["group_call"]) != NONE))
-    columns = [run.column(name, chosen) for name in ("global_rank", "communicator", "group_call")]
     if not len(chosen):  # damaged: exchanges are groups of calls
         return np.ones(rows.shape), np.ones(rows.shape)
+    columns = [run.column(name, chosen) for name in ("global_rank", "communicator", "group_call")]
     _, group = distinct_rows(columns)
     size = np.maximum(run.column("size_bytes", chosen), 0)
     total = np.bincount(group, size)

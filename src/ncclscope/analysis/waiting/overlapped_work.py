@@ -15,7 +15,7 @@ import numpy as np
 
 from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.origins import Waiting
-from ncclscope.analysis.waiting.waits_in_a_row import summed_in_a_row
+from ncclscope.analysis.waiting.work_during_chains import waited_in_chain_ns
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 
@@ -27,12 +27,12 @@ _NEAR = 4  # of these before and after it
 _FAR = 3.0  # times what they are apart usually: around a moment that none of them shows
 
 
-def remaining_work_ns(waiting: Waiting, events: Ints, overlaps_row: Bools) -> Floats:
+def remaining_work_ns(waiting: Waiting, events: Ints, overlaps_chain: Bools) -> Floats:
     """By call and start how long the work before it remains at the speed of other ranks, where
     those can have done a part of theirs while they waited for this one; NaN elsewhere. Of calls,
     only those of slow GPUs: hosts that wait for an end do nothing meanwhile, but they may wait for
-    their GPU instead. `events`: in their order; `overlaps_row`: by kernel whether the work before
-    its start goes on beside a row of kernels.
+    their GPU instead. `events`: in their order; `overlaps_chain`: by kernel whether the work before
+    its start runs during a chain of kernels.
     """
     kernels, dependencies = waiting.kernels, waiting.dependencies
     usual, length = waiting.usual.median_ns[events], dependencies.length_ns[events]
@@ -42,10 +42,10 @@ def remaining_work_ns(waiting: Waiting, events: Ints, overlaps_row: Bools) -> Fl
     follows &= before % 3 == END
     waited_for = _waited_for_ns(waiting)
     waited = np.where(follows, waited_for[before // 3], 0.0)
-    # Where slow ranks alone show it, what is usual has the whole row of kernels in it already.
-    overlaps = follows & overlaps_row[events // 3] & ~waiting.usual.of_slow_ranks[events]
+    # Where slow ranks alone show it, what is usual has the whole chain in it already.
+    overlaps = follows & overlaps_chain[events // 3] & ~waiting.usual.of_slow_ranks[events]
     if overlaps.any():
-        waited[overlaps] += summed_in_a_row(dependencies, waited_for)[before[overlaps] // 3]
+        waited[overlaps] += waited_in_chain_ns(dependencies, waited_for)[before[overlaps] // 3]
     free = is_start & ((edge == _abi.EDGE_LAUNCH) | (edge == _abi.EDGE_GPU))
     free &= (usual >= _LEAST_WORK_NS) & (waited <= _LITTLE_WAIT * usual)
     free &= (dependencies.blocked[events // 3] == 0) & ~waiting.start_up[events // 3]

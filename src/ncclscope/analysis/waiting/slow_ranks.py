@@ -14,7 +14,11 @@ import numpy as np
 
 from ncclscope.analysis.distinct import distinct_numbers
 from ncclscope.analysis.waiting.arrivals import END, START
-from ncclscope.analysis.waiting.dependencies import Dependencies
+from ncclscope.analysis.waiting.dependencies import (
+    MOST_AT_ONCE,
+    Dependencies,
+    follows_at_once,
+)
 from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.overlap import TIGHT_NS
 from ncclscope.analysis.waiting.quantiles import member_quantiles, quantile_by_group
@@ -27,7 +31,6 @@ _HAVE_TURNS = 0.25  # of the ranks that have a position, at most
 _MOST_STEPS = 0.75  # of a rank: slow in more of them, it is slow all the time
 _ALIKE = 1.2  # how far these may differ from each other
 STEADY = 6  # edges of a rank, or of another member, at one position: fewer show no habit
-_LONGEST_CHAIN = 8  # kernels
 _NEXT = 6  # starts of a rank that show how slow it is at the time
 _NEARLY_ALL = 0.9  # of the starts that show how long something takes are of slow ranks
 
@@ -62,10 +65,10 @@ def _overlapped_ns(kernels: Kernels, dependencies: Dependencies, rows: Ints) -> 
     """
     edge, before = dependencies.edge[START::3], dependencies.before[START::3].astype(np.int64)
     follows = (edge == _abi.EDGE_GPU) & (before % 3 == END)
-    at_once = follows & (dependencies.length_ns[START::3] <= TIGHT_NS)
+    at_once = follows_at_once(dependencies)
     time = kernels.events_ns
     first = before[rows] // 3
-    for _ in range(_LONGEST_CHAIN):
+    for _ in range(MOST_AT_ONCE):
         first = np.where(at_once[first], before[first] // 3, first)
     end = time[before[rows] // 3, END]
     return np.where(follows[rows], np.maximum(end - time[first, START], 0), 0)

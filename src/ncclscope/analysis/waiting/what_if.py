@@ -23,7 +23,7 @@ from ncclscope.analysis.waiting.prediction_errors import PredictionErrors
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.replay import Replay, run_ns
 from ncclscope.analysis.waiting.short_steps import short_steps_ns
-from ncclscope.analysis.waiting.waits_in_a_row import WorkDuringRows, work_during_rows
+from ncclscope.analysis.waiting.work_during_chains import WorkDuringChains, work_during_chains
 from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
@@ -111,8 +111,8 @@ class WhatIf:
         self._replayed: tuple[Change, Bools | None, Ints, int | None] | None = None
 
     @cached_property
-    def _work_during_rows(self) -> WorkDuringRows:
-        return work_during_rows(self._waiting)
+    def _work_during_chains(self) -> WorkDuringChains:
+        return work_during_chains(self._waiting)
 
     @property
     def why_not(self) -> str:
@@ -217,7 +217,7 @@ class WhatIf:
         length[events] = np.fmin(length[events], np.nan_to_num(shorter, nan=np.inf))
         if change.ranks:
             starts = events[events % 3 == START]
-            during = self._work_during_rows
+            during = self._work_during_chains
             short = short_steps_ns(waiting, change.ranks, during.waited_ns)[starts // 3]
             length[starts] = np.fmin(length[starts], np.nan_to_num(short, nan=np.inf))
             own = events[events % 3 != END]

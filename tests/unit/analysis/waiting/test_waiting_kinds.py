@@ -49,7 +49,7 @@ def test_a_slow_rank_that_alone_follows_its_launches_is_compared_with_others(
 
 
 @pytest.mark.parametrize(("seed", "was_off"), [(1, "18 % too short"), (2, "11 % too short")])
-def test_work_during_a_row_of_kernels_is_not_counted_for_each(
+def test_work_during_a_chain_of_kernels_is_not_counted_for_each(
     tmp_path: Path, seed: int, was_off: str
 ) -> None:
     """Others do it while they wait in the first kernel, and seem to be quick behind the last."""
