@@ -25,7 +25,7 @@ from ncclscope.analysis.waiting.kernels import Kernels, Numbers
 from ncclscope.analysis.waiting.usual_lengths import THREADS, UsualLengths
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import address, library
-from ncclscope.arrays.types import Bools, Floats, Ints
+from ncclscope.arrays.types import Ints
 from ncclscope.model.schema import NONE
 from ncclscope.threads import Threads
 
@@ -50,20 +50,24 @@ class Charges:
 
 
 @dataclass(frozen=True, slots=True)
-class _Waits:
-    """Waits longer than clocks are off, and what they are followed back through."""
+class CertainWaits:
+    """Waits longer than clocks are off."""
 
     early: Numbers  # kernels that waited
     late: Numbers  # the last arrivals
     wait_ns: Ints
-    lengths: Floats  # usual ones, by event; -1: nothing is usual
+    below_error_ns: int  # the sum of all other waits
 
     def __len__(self) -> int:
         return len(self.early)
 
 
 def _charged(
-    graph: _abi.EventGraph, waits: _Waits, part: slice, kernels: Kernels, by_ranks: Ints | None
+    graph: _abi.EventGraph,
+    waits: CertainWaits,
+    part: slice,
+    kernels: Kernels,
+    by_ranks: Ints | None,
 ) -> tuple[Ints, Ints, Ints]:
     """What some waits are charged to: by event, to the last arrival itself, and the rest.
     `by_ranks`: is added to, by number of the origin and rank that waited.
@@ -85,34 +89,32 @@ def _charged(
     return by_event, own_of_last, sums
 
 
-def _certain_waits(
-    kernels: Kernels, arrivals: Arrivals, usual: UsualLengths, wait: Ints
-) -> tuple[_Waits, int]:
-    """Waits that are longer than clocks are off, and the sum of the others."""
+def certain_waits(kernels: Kernels, arrivals: Arrivals, wait: Ints) -> CertainWaits:
+    """Waits that are longer than clocks are off. `wait`: by kernel how long it waited."""
     waited = np.flatnonzero(wait > 0)
     certain = wait[waited] > np.maximum(kernels.error_ns[waited], LEAST_WAIT_NS)
     below_error = int(wait[waited[~certain]].sum())
     early = waited[certain].astype(np.int32)
     # Waits that end together walk the same way back: one after the other, they find it in cache.
     early = early[np.argsort(arrivals.events_ns[arrivals.last[early], START], kind="stable")]
-    lengths = np.nan_to_num(usual.median_ns, nan=-1.0)
-    waits = _Waits(early, arrivals.last[early], np.asarray(wait[early], np.int64), lengths)
-    return waits, below_error
+    return CertainWaits(early, arrivals.last[early], np.asarray(wait[early], np.int64), below_error)
 
 
 def _charge_in_threads(
     kernels: Kernels,
     arrivals: Arrivals,
     dependencies: Dependencies,
-    waits: _Waits,
+    usual: UsualLengths,
+    waits: CertainWaits,
     origin_of: Numbers,
     by_ranks: Ints | None = None,
 ) -> tuple[Ints, Ints, Ints]:
     """What all waits are charged to. `origin_of`: by rank its number as an origin, or NONE."""
     origin = np.repeat(origin_of[kernels.rank], 3)
     origin[2::3] = NONE  # transfers are nobody's own
+    lengths = np.nan_to_num(usual.median_ns, nan=-1.0)  # -1: nothing is usual
     graph = _abi.EventGraph(
-        address(arrivals.events_ns), address(dependencies.before), address(waits.lengths),
+        address(arrivals.events_ns), address(dependencies.before), address(lengths),
         address(dependencies.blocked), address(origin),
     )  # fmt: skip
     parts = THREADS if len(waits) > _WORTH_THREADS else 1
@@ -135,14 +137,13 @@ def charge_waits(
     arrivals: Arrivals,
     dependencies: Dependencies,
     usual: UsualLengths,
-    chosen: Bools | None = None,
+    waits: CertainWaits,
+    wait: Ints,
 ) -> Charges:
-    """Charges the waits of these kernels; of all without `chosen`."""
-    wait = arrivals.wait_ns if chosen is None else np.where(chosen, arrivals.wait_ns, 0)
+    """Charges waits. `wait`: by kernel how long it waited; `waits`: those that are certain."""
     ranks = len(kernels.ranks)
-    waits, below_error = _certain_waits(kernels, arrivals, usual, wait)
     by_event, own_of_last, sums = _charge_in_threads(
-        kernels, arrivals, dependencies, waits, np.arange(ranks, dtype=np.int32)
+        kernels, arrivals, dependencies, usual, waits, np.arange(ranks, dtype=np.int32)
     )
     late_rank = kernels.rank[waits.late]
     return Charges(
@@ -156,7 +157,7 @@ def charge_waits(
         int(sums[_abi.CHARGED_STRUCTURE]),
         int(sums[_abi.CHARGED_QUICKER]),
         int(sums[_abi.CHARGED_UNKNOWN]),
-        below_error,
+        waits.below_error_ns,
         int(wait.sum()),
     )
 
@@ -166,6 +167,7 @@ def waits_because_of(
     arrivals: Arrivals,
     dependencies: Dependencies,
     usual: UsualLengths,
+    waits: CertainWaits,
     places: Sequence[int],
 ) -> Ints:
     """By rank at these places, and by rank, how long the latter waited because of edges of the
@@ -175,6 +177,5 @@ def waits_because_of(
     origin_of = np.full(len(kernels.ranks), NONE, np.int32)
     origin_of[list(places)] = np.arange(len(places))
     by_ranks = np.zeros((len(places), len(kernels.ranks)), np.int64)
-    waits, _ = _certain_waits(kernels, arrivals, usual, arrivals.wait_ns)
-    _charge_in_threads(kernels, arrivals, dependencies, waits, origin_of, by_ranks)
+    _charge_in_threads(kernels, arrivals, dependencies, usual, waits, origin_of, by_ranks)
     return by_ranks

@@ -199,7 +199,7 @@ def _columns(run: Run, rows: Ints) -> _Columns:
     # Calls of a group follow each other; its kernels come in the order of their first call.
     first_call = _first_call(rank, communicator, group, call)
     if not _are_in_order(rank, first_call, call):
-        order = np.lexsort((call, first_call, rank))
+        order = call_order(rank, first_call, call)
         rows, group, call, launched = rows[order], group[order], call[order], launched[order]
         start, end, rank = start[order], end[order], rank[order]
         communicator, form = communicator[order], form[order]
@@ -234,6 +234,21 @@ def _are_in_order(*keys: Ints) -> bool:
             return False
         tied &= step == 0
     return True
+
+
+def call_order(rank: Ints, first_call: Ints, call: Ints) -> Ints:
+    """Rows by rank, first call and call. Processes are read one after the other, in their order of
+    calls: then their ranks are sorted, which is far less than their rows.
+    """
+    first = np.flatnonzero(np.diff(rank, prepend=-1))
+    ranks = rank[first]
+    numbers = np.repeat(np.arange(len(first)), np.diff(first, append=len(rank)))
+    if len(np.unique(ranks)) < len(ranks) or not _are_in_order(numbers, first_call, call):
+        return np.lexsort((call, first_call, rank))
+    by_rank = np.argsort(ranks)
+    count = np.diff(first, append=len(rank))[by_rank]
+    shift = first[by_rank] - (np.cumsum(count) - count)  # of the rows of each rank
+    return np.asarray(np.arange(len(rank)) + np.repeat(shift, count))
 
 
 def _first_call(rank: Ints, communicator: Ints, group: Ints, call_ns: Ints) -> Ints:

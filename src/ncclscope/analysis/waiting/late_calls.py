@@ -17,6 +17,7 @@ from ncclscope.analysis.waiting.kernels import Kernels, Numbers
 from ncclscope.analysis.waiting.quantiles import member_quantiles, quantile_by_group
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Floats, Ints
+from ncclscope.threads import in_threads
 
 BUSY, UNDECIDED = -1, 0  # else: how many calls back the kernel is that the host waited for
 LONG_CALL_NS = 200_000  # since the call before: less is no wait
@@ -66,8 +67,9 @@ def late_calls(
         gap = call[rows] - end_ns[place]
         later = (kernels.rank[place] == kernels.rank[rows]) & (gap >= -tolerance_ns) & (gap < after)
         after[later], back[later] = gap[later], number
-    typical_waited, waited = _middle_and_spread(group, groups, after)
-    typical_busy, busy = _middle_and_spread(group, groups, since[rows])
+    (typical_waited, waited), (typical_busy, busy) = in_threads(
+        lambda values: _middle_and_spread(group, groups, values), (after, since[rows]), 2
+    )
     right_after = (count > 1) & (typical_waited < _RIGHT_AFTER * typical_busy)
     enough = count >= _LEAST_LATE
     is_wait = (right_after | (enough & (_STEADIER * waited < busy)))[group]

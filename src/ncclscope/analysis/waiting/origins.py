@@ -13,10 +13,16 @@ import numpy.typing as npt
 
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting import origin_groups
-from ncclscope.analysis.waiting.arrivals import END, Arrivals, arrivals_of
+from ncclscope.analysis.waiting.arrivals import END, START, Arrivals, arrivals_of
 from ncclscope.analysis.waiting.clocks import with_agreeing_ends
 from ncclscope.analysis.waiting.critical_path import CriticalPath, critical_path
-from ncclscope.analysis.waiting.delays import Charges, charge_waits, waits_because_of
+from ncclscope.analysis.waiting.delays import (
+    CertainWaits,
+    Charges,
+    certain_waits,
+    charge_waits,
+    waits_because_of,
+)
 from ncclscope.analysis.waiting.dependencies import Dependencies, dependencies_of
 from ncclscope.analysis.waiting.kernels import Kernels, kernels_of
 from ncclscope.analysis.waiting.origin_groups import (
@@ -189,14 +195,27 @@ class Waiting:
         """All waits, charged."""
         return self.charges_of(None)
 
+    @cached_property
+    def certain_waits(self) -> CertainWaits:
+        """All waits that are longer than clocks are off."""
+        return certain_waits(self.kernels, self.arrivals, self.arrivals.wait_ns)
+
     def charges_of(self, chosen: Bools | None) -> Charges:
-        """Waits of these kernels, charged."""
-        return charge_waits(self.kernels, self.arrivals, self.dependencies, self.usual, chosen)
+        """Waits of these kernels, charged; of all without `chosen`."""
+        kernels, arrivals = self.kernels, self.arrivals
+        if chosen is None:
+            wait, waits = arrivals.wait_ns, self.certain_waits
+        else:
+            wait = np.where(chosen, arrivals.wait_ns, 0)
+            waits = certain_waits(kernels, arrivals, wait)
+        return charge_waits(kernels, arrivals, self.dependencies, self.usual, waits, wait)
 
     def waits_because_of(self, ranks: Sequence[int]) -> dict[int, Ints]:
         """By rank of these (global) how long each rank waited because of it."""
         places = np.searchsorted(self.kernels.ranks, ranks).tolist()
-        rows = waits_because_of(self.kernels, self.arrivals, self.dependencies, self.usual, places)
+        rows = waits_because_of(
+            self.kernels, self.arrivals, self.dependencies, self.usual, self.certain_waits, places
+        )
         return dict(zip(ranks, rows, strict=True))
 
     @cached_property
@@ -210,6 +229,13 @@ class Waiting:
         excess: Floats = self.dependencies.length_ns - self.usual.median_ns
         np.nan_to_num(excess, copy=False, nan=0.0)
         return np.maximum(excess, 0.0, out=excess)
+
+    @cached_property
+    def own_excess_ns(self) -> Floats:
+        """By kernel how much longer than usual the edges before its call and its start are, without
+        the start-up.
+        """
+        return (self.excess_ns[::3] + self.excess_ns[START::3]) * ~self.start_up
 
     @cached_property
     def shown_edge(self) -> npt.NDArray[np.int8]:

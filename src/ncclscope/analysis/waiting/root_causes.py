@@ -11,7 +11,7 @@ import numpy as np
 
 from ncclscope.analysis.distinct import distinct_numbers
 from ncclscope.analysis.robust_statistics import DEVIATIONS, is_no_chance, standing_out
-from ncclscope.analysis.waiting.arrivals import END
+from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.exchange_groups import exchange_groups
 from ncclscope.analysis.waiting.gradual_ranks import ranks_apart
 from ncclscope.analysis.waiting.kernels import Kernels
@@ -96,7 +96,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
             break
         left = waiting.replayed(events)
     if not waiting.are_of_one_speed(kept.ranks):
-        apart = ranks_apart(waiting, kept.ranks, _excess_ns(waiting))
+        apart = ranks_apart(waiting, kept.ranks, _by_rank(waiting, waiting.own_excess_ns))
         kept = replace(kept, ranks=apart or _only_cause(waiting, what_if, kept, now - best))
     if not kept.ranks and not kept.communicators:
         return None
@@ -128,8 +128,8 @@ def _certain_origins(waiting: Waiting, ranks: tuple[int, ...]) -> tuple[int, ...
     nobody waits for that. Of ranks of one speed others wait for the last one: any of them counts.
     """
     places = np.searchsorted(waiting.kernels.ranks, ranks)
-    charged = _steady_charges(waiting)[:, :2].sum(axis=1)
-    waited_for = np.bincount(waiting.kernels.rank, charged, minlength=len(waiting.kernels.ranks))
+    charged = _steady_charges(waiting)
+    waited_for = _by_rank(waiting, charged[:, 0] + charged[:, START])
     slower = waiting.slower_ranks
     waited_for[slower] = waited_for[slower].sum()
     certain = waited_for[places] >= _WAITED_FOR * waiting.usual.steady_excess_ns[places]
@@ -155,7 +155,8 @@ def _with_predictions(waiting: Waiting, what_if: WhatIf, change: Change) -> Root
     if len(single) <= _MOST_ORDERED:
         last = [_gain_of_last(what_if, change, keep, own, together.run_then_ns) for own in single]
     else:
-        last = [int(_excess_ns(waiting)[waiting.kernels.ranks == rank][0]) for rank in change.ranks]
+        excess_ns = _by_rank(waiting, waiting.own_excess_ns)
+        last = [int(excess_ns[waiting.kernels.ranks == rank][0]) for rank in change.ranks]
         last += [max(own.run_now_ns - own.run_then_ns, 0) for own in alone[len(delays) :]]
     return RootCauses(delays, change.communicators, together, alone, tuple(last))
 
@@ -189,9 +190,7 @@ def _standing_out(
     the sort that more waiting began in.
     """
     charged, kernels = _steady_charges(left), left.kernels
-    own: Floats = np.bincount(
-        kernels.rank, charged[:, :2].sum(axis=1), minlength=len(kernels.ranks)
-    ).astype(np.float64)
+    own = _by_rank(left, charged[:, 0] + charged[:, START])
     ranks = _late_ranks(left, waiting, own, change)
     exchanges = exchange_groups(left).slow
     judged = ~kernels.pair | exchanges[kernels.communicator]
@@ -214,7 +213,7 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     taken = np.isin(kernels.ranks, change.ranks)
     own, steady = np.where(taken, 0, own), np.where(taken, 0, usual.steady_excess_ns)
     steady = np.where(steady >= HABIT * left.judged_ns, steady, 0)
-    sums = _excess_ns(left)
+    sums = _by_rank(left, left.own_excess_ns)
     alike, more = standing_out(steady), standing_out(own)
     long = standing_out(np.where(taken, 0, sums))
     long &= sums >= HABIT * left.judged_ns
@@ -222,7 +221,7 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     slower = left.slower_ranks & ~taken & (sums >= HABIT * left.judged_ns)
     habit, candidates = alike & (own > 0), alike | more | long | leads | slower
     # Neither steps that are long for all ranks nor single pauses hide a habit.
-    most = steady >= _MOST_OF_IT * _excess_ns(left, trimmed=True)
+    most = steady >= _MOST_OF_IT * _trimmed_excess_ns(left, habit)
     least = _LEAD * left.judged_ns if _is_tied_loosely(left) else 0.0
     late = []
     for place in np.flatnonzero((sums >= least) & candidates).tolist():
@@ -259,10 +258,10 @@ def _leads_path(waiting: Waiting, taken: Bools) -> Bools:
     taken out already.
     """
     kernels = waiting.kernels
-    on_path = waiting.excess_on_path_ns.reshape(-1, 3)[:, :2].sum(axis=1).astype(np.float64)
+    excess = waiting.excess_on_path_ns
+    on_path = (excess[::3] + excess[START::3]).astype(np.float64)
     on_path[waiting.start_up | taken[kernels.rank]] = 0
-    sums = np.bincount(kernels.rank, on_path, minlength=len(kernels.ranks))
-    squares = np.bincount(kernels.rank, on_path * on_path, minlength=len(kernels.ranks))
+    sums, squares = _by_rank(waiting, on_path), _by_rank(waiting, on_path * on_path)
     leads = sums >= LEAST_ON_PATH * waiting.judged_ns
     # As many delays of equal length as these.
     leads &= sums * sums >= OFTEN * squares
@@ -271,18 +270,22 @@ def _leads_path(waiting: Waiting, taken: Bools) -> Bools:
     return np.asarray(leads & (sums >= _LEADS_PATH * np.sort(sums)[-2]))
 
 
-def _excess_ns(waiting: Waiting, trimmed: bool = False) -> Floats:
-    """By rank how much longer than usual its edges are, without the start-up; `trimmed`: without
-    the few longest.
-    """
+def _by_rank(waiting: Waiting, values: Floats) -> Floats:
+    """Sums of values of kernels by rank."""
     kernels = waiting.kernels
-    excess = waiting.excess_ns.reshape(-1, 3)[:, :2].sum(axis=1) * ~waiting.start_up
-    if trimmed:
-        shifted = (excess + 1).astype(np.int64) * ~waiting.start_up  # 0: of the start-up
-        rank = kernels.rank.astype(np.int64)
-        long = quantile_by_group(rank, len(kernels.ranks), shifted, _TRIMMED)
-        excess = np.where(shifted > long[rank], 0.0, excess)
-    return np.bincount(kernels.rank, excess, minlength=len(kernels.ranks)).astype(np.float64)
+    return np.bincount(kernels.rank, values, minlength=len(kernels.ranks)).astype(np.float64)
+
+
+def _trimmed_excess_ns(waiting: Waiting, places: Bools) -> Floats:
+    """By rank how much longer than usual its edges are without the few longest, of ranks at these
+    places.
+    """
+    rows = np.flatnonzero(places[waiting.kernels.rank])
+    rank, excess = waiting.kernels.rank[rows].astype(np.int64), waiting.own_excess_ns[rows]
+    shifted = (excess + 1).astype(np.int64) * ~waiting.start_up[rows]  # 0: of the start-up
+    long = quantile_by_group(rank, len(places), shifted, _TRIMMED)
+    kept = np.where(shifted > long[rank], 0.0, excess)
+    return np.bincount(rank, kept, minlength=len(places)).astype(np.float64)
 
 
 def began_on_one(own: Floats, place: int) -> bool:
@@ -331,7 +334,7 @@ def _is_no_chance(waiting: Waiting, rank: int, candidates: Bools, is_long: bool)
     kernels = waiting.kernels
     long = waiting.excess_ns.reshape(-1, 3)[:, :2] >= delays.typical_ns / 2
     long[waiting.start_up] = False
-    times = np.bincount(kernels.rank, long.sum(axis=1), minlength=len(kernels.ranks))
+    times = _by_rank(waiting, long[:, 0].astype(np.float64) + long[:, START])
     most = float(times[~candidates].max(initial=0))
     own = float(times[np.searchsorted(kernels.ranks, rank)])
     return is_no_chance(own, most)
@@ -341,11 +344,9 @@ def _is_significant(waiting: Waiting, rank: int, candidates: Bools) -> bool:
     """Whether delays of a rank sum to more than those of ranks that do not stand out, by more than
     as many delays of their lengths vary by chance.
     """
-    kernels = waiting.kernels
-    excess = waiting.excess_ns.reshape(-1, 3)[:, :2].sum(axis=1) * ~waiting.start_up
-    sums = np.bincount(kernels.rank, excess, minlength=len(kernels.ranks))
-    squares = np.bincount(kernels.rank, excess * excess, minlength=len(kernels.ranks))
-    place = int(np.searchsorted(kernels.ranks, rank))
+    excess = waiting.own_excess_ns
+    sums, squares = _by_rank(waiting, excess), _by_rank(waiting, excess * excess)
+    place = int(np.searchsorted(waiting.kernels.ranks, rank))
     most = float(sums[~candidates].max(initial=0.0))
     return bool(sums[place] > most + DEVIATIONS * np.sqrt(squares[place]))
 

@@ -59,8 +59,8 @@ def _own_events(waiting: Waiting, rank: int) -> Ints:
 def _usual_excess_ns(waiting: Waiting) -> float:
     """What edges of the median rank have beyond the usual: noise."""
     kernels = waiting.kernels
-    excess = waiting.excess_ns.reshape(-1, 3)[:, :2].sum(axis=1) * ~waiting.start_up
-    return float(np.median(np.bincount(kernels.rank, excess, minlength=len(kernels.ranks))))
+    sums = np.bincount(kernels.rank, waiting.own_excess_ns, minlength=len(kernels.ranks))
+    return float(np.median(sums))
 
 
 def _more_data(
