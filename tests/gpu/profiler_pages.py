@@ -34,6 +34,10 @@ TITLES = {
     "kill": "Ranks that end by SIGKILL",
 }
 TITLES |= {f"{name}-cost": f"{title}: cost" for name, title in TITLES.items() if name != "kill"}
+TITLES |= {
+    f"{name}-200": TITLES[name].replace("1 GiB", "200 calls of 1 GiB")
+    for name in ("large", "two-by-two-large")
+}
 MODELS = ("densenet121", "gpt")
 
 
@@ -64,6 +68,8 @@ def bench_section(path: Path, left_out: Collection[str]) -> str:
     comparison = run.comparison
     if path.stem == "kill":
         chosen = [tables.loss_table(comparison)]
+    elif path.stem.endswith("-200"):
+        chosen = [tables.coverage_table(comparison)]
     elif path.stem.endswith("-cost"):
         chosen = [tables.cost_table(comparison, every_case=False)]
     elif path.stem not in ("calls", "near"):

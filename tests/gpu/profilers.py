@@ -24,6 +24,10 @@ and figures of it on any machine. Needs numpy and PyTorch; no duckdb, no network
   kill       ranks that end by SIGKILL; last and without MPS, which a killed client may break
 
 `--cost` measures wall and CPU time alone, in as many rounds as time allows; pieces share it evenly.
+
+200 calls of 1 GiB between hosts take minutes below each profiler: `--cost --case-s 75` with
+NCCL_SOCKET_NTHREADS=2 and NCCL_NSOCKS_PERTHREAD=4, which halve that, and `--without` for some of
+the profilers at a time. As large-200.json the trials together are a section of the page.
 """
 
 import argparse
