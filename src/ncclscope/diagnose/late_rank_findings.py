@@ -5,6 +5,7 @@ from shlex import quote
 import numpy as np
 
 from ncclscope.analysis.training_losses import late_calls, phase_excess
+from ncclscope.analysis.waiting.late_hosts import HostInTurn
 from ncclscope.analysis.waiting.rank_delays import Delays
 from ncclscope.analysis.waiting.root_causes import RootCauses
 from ncclscope.analysis.waiting.unequal_data import MoreData
@@ -203,6 +204,39 @@ def host_finding(
             ),
         ),
         confidence=0.9,
+        lost_share=min(share, 1.0),
+    )
+
+
+def host_in_turn_finding(context: RuleContext, in_turn: HostInTurn) -> Finding:
+    """A host whose ranks are late in turn."""
+    delays, prediction = in_turn.delays, in_turn.prediction
+    first, share = delays[0], max(prediction.gained_share, 0.0)
+    kind, host = kind_of(first), context.run.host_of[first.rank]
+    waiting_ns = np.array([own.waiting_ns for own in delays], np.float64)
+    names = ranks_in_words(tuple(sorted(own.rank for own in delays[:_MOST_NAMED])))
+    cost = cost_in_words(context, prediction, share, "them")
+    return Finding(
+        "straggler",
+        severity(context, share),
+        f"ranks of {host} are late in turn, typically by {duration(first.typical_ns)}, {names} "
+        f"most often; most waiting began there; {cost}",
+        "something of the whole host is slow: look at its storage, data loaders and CPUs; "
+        f"{_HOST_CAUSES[kind]}",
+        kind=f"host {kind}",
+        ranks=in_turn.ranks,
+        hosts=(host,),
+        evidence=(
+            Evidence(
+                "waiting by the rank of this host that it began on: "
+                + ", ".join(
+                    f"rank {own.rank} {duration(own.waiting_ns)}" for own in delays[:_MOST_NAMED]
+                ),
+                {"waiting_us": round(float(waiting_ns.sum()) / 1e3, 3)},
+                f"ncclscope report {context.path} --by host",
+            ),
+        ),
+        confidence=0.85,
         lost_share=min(share, 1.0),
     )
 

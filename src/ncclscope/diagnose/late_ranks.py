@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ncclscope.analysis.waiting.late_hosts import began_by_rank_ns
 from ncclscope.analysis.waiting.origins import WaitingAccount
 from ncclscope.analysis.waiting.rank_delays import Delays, delays_of
 from ncclscope.analysis.waiting.root_causes import began_on_one
@@ -58,17 +59,20 @@ def only_origin(context: RuleContext) -> tuple[Delays, Prediction] | None:
     waiting, what_if, account = context.waiting, context.what_if, context.account
     if waiting is None or what_if is None or what_if.why_not or account is None:
         return None
-    by_rank = waiting_by_rank(account)
-    began_ns = np.array([by_rank.get(rank, 0) for rank in waiting.kernels.ranks.tolist()], float)
+    began_ns = began_by_rank_ns(waiting, account)
     place = int(np.argmax(began_ns))
     if not began_on_one(began_ns, place):
         return None
     rank = int(waiting.kernels.ranks[place])
     prediction = what_if.predict(Change(ranks=(rank,)))
-    surely_gained = 1 - prediction.range_ns[1] / max(prediction.run_now_ns, 1)
-    if surely_gained < PROBLEM_SHARE:
+    if surely_gained_share(prediction) < PROBLEM_SHARE:
         return None
     return delays_of(waiting, rank), prediction
+
+
+def surely_gained_share(prediction: Prediction) -> float:
+    """What is gained at least."""
+    return 1 - prediction.range_ns[1] / max(prediction.run_now_ns, 1)
 
 
 def severity(context: RuleContext, share: float) -> str:

@@ -11,6 +11,7 @@ from ncclscope.analysis.own_time import OwnTimes, own_times
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.synchronized_instances import SynchronizedInstances, synchronized_instances
 from ncclscope.analysis.waiting.heavy_stages import HeavyStage, heavy_stage
+from ncclscope.analysis.waiting.late_hosts import HostInTurn, host_in_turn
 from ncclscope.analysis.waiting.only_roots import OnlyRoot, only_root
 from ncclscope.analysis.waiting.origins import (
     Waiting,
@@ -19,8 +20,10 @@ from ncclscope.analysis.waiting.origins import (
     waiting_of,
 )
 from ncclscope.analysis.waiting.pauses import Pauses, Standstills, pauses_of, standstills_of
+from ncclscope.analysis.waiting.pauses_in_turn import PausesInTurn, pauses_in_turn
 from ncclscope.analysis.waiting.root_causes import RootCauses, root_causes
 from ncclscope.analysis.waiting.sampled_delays import SampledDelays, sampled_delays
+from ncclscope.analysis.waiting.unequal_data import ranks_with_more_data
 from ncclscope.analysis.waiting.what_if import WhatIf
 from ncclscope.arrays.types import Ints
 from ncclscope.errors import FormatError
@@ -131,6 +134,28 @@ class RuleContext:
         causes = self.root_causes
         late = {delays.rank: delays.pauses for delays in causes.ranks} if causes is not None else {}
         return pauses_of(self.waiting, self.what_if, late)
+
+    @cached_property
+    def host_in_turn(self) -> HostInTurn | None:
+        """The host whose ranks are late in turn; None where another reason is known."""
+        waiting, what_if, account = self.waiting, self.what_if, self.account
+        if waiting is None or what_if is None or what_if.why_not or account is None:
+            return None
+        causes = self.root_causes
+        if causes is not None and ranks_with_more_data(waiting, causes.ranks):
+            return None
+        if self.heavy_stage is not None or self.only_root is not None:
+            return None
+        return host_in_turn(waiting, what_if, account, causes, self.pauses)
+
+    @cached_property
+    def pauses_in_turn(self) -> PausesInTurn | None:
+        """Pauses of many ranks, each at another time, where no single rank's are a problem."""
+        if self.waiting is None or self.what_if is None or self.what_if.why_not or self.pauses:
+            return None
+        if self.root_causes is not None or self.host_in_turn is not None:
+            return None
+        return pauses_in_turn(self.waiting, self.what_if)
 
     @cached_property
     def standstills(self) -> Standstills | None:

@@ -205,6 +205,29 @@ def waiting_kinds() -> Iterator[Kind]:
         "two ranks slow in turns": (gpu(2, 1.3, every=2), gpu(5, 1.3, first=1, every=2)),
     })  # fmt: skip
     yield from _groups_of_experts(hosts)
+    yield from _in_turn()
+
+
+def _in_turn() -> Iterator[Kind]:
+    """Ranks of a host, or all ranks, that are late by chance or by turns: no rank stands out."""
+    chance = Random("loaders of a host")
+    loaders = tuple(
+        host(rank, chance.uniform(8, 24), first=step, last=step, group="host")
+        for step in range(2, 40)
+        for rank in range(8, 16)
+        if step == 4 * rank - 29 or chance.random() < 0.05 + 0.05 * (rank in (8, 13))
+    )
+    collections = tuple(
+        host(rank, chance.uniform(14, 18), first=step, last=step, group="collections")
+        for rank in range(16)
+        for step in range(2 + 5 * rank % 16, 60, 16)
+    )
+    yield from shape("ddp 24 on 3 hosts", None, Buckets(24, steps=40), {
+        "loaders of a host": loaders,
+    }, machine=Machine(ranks_per_host=8))  # fmt: skip
+    yield from shape("ddp 16 on 2 hosts, 60 steps", None, Buckets(16, steps=60), {
+        "garbage collections in turn": collections,
+    }, machine=Machine(ranks_per_host=8))  # fmt: skip
 
 
 def _groups_of_experts(hosts: Machine) -> Iterator[Kind]:

@@ -93,6 +93,26 @@ def test_a_host_that_stops_all_its_ranks_is_named(tmp_path: Path) -> None:
     assert said[0].sentence.startswith("all 4 ranks of node1 paused 2 times")
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_host_whose_ranks_are_late_in_turn_is_named(tmp_path: Path, seed: int) -> None:
+    """A few of its ranks pause so seldom that nothing of theirs stands out."""
+    truth = KINDS["ddp 24 on 3 hosts, loaders of a host"].write(tmp_path / "c", seed)
+    said = diagnose_capture(tmp_path / "c").findings
+    assert problems(said) == [("straggler", "host compute", tuple(range(8, 16)))]
+    assert said[0].sentence.startswith("ranks of node1 are late in turn")
+    assert said[0].lost_share == pytest.approx(1 - truth.healthy_run_ns / truth.run_ns, abs=0.03)
+
+
+def test_pauses_that_go_round_are_a_problem_of_all_ranks(tmp_path: Path) -> None:
+    truth = KINDS["ddp 16 on 2 hosts, 60 steps, garbage collections in turn"].write(
+        tmp_path / "c", 1
+    )
+    said = diagnose_capture(tmp_path / "c").findings
+    assert problems(said) == [("straggler", "pauses in turn", tuple(range(16)))]
+    assert said[0].sentence.startswith("16 of 16 ranks pause in turn, 5")
+    assert said[0].lost_share == pytest.approx(1 - truth.healthy_run_ns / truth.run_ns, abs=0.03)
+
+
 def test_hosts_that_stop_at_the_same_time_are_named_together(tmp_path: Path) -> None:
     """Half of all ranks: without one host alone nothing is gained."""
     said = findings(tmp_path / "c", "ddp 16 on 4 hosts, slow storage of half of the hosts")

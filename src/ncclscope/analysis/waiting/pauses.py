@@ -56,7 +56,7 @@ def pauses_of(waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints]) -> tu
     """Ranks with pauses that make the run notably longer, the most costly first. `late`: ranks
     whose delays are a habit, and events that the habit does not explain.
     """
-    beyond = _BeyondMedian(waiting)
+    beyond = BeyondMedian(waiting)
     hosts = _of_hosts(waiting, what_if, beyond)
     on_hosts = {rank for own in hosts for rank in own.ranks}
     of_ranks = _of_ranks(waiting, what_if, late, beyond)
@@ -79,7 +79,7 @@ def _of_calls_and_starts(waiting: Waiting, by_event: Ints | Floats) -> Floats:
 
 
 def _of_ranks(
-    waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints], beyond: "_BeyondMedian"
+    waiting: Waiting, what_if: WhatIf, late: Mapping[int, Ints], beyond: "BeyondMedian"
 ) -> list[Pauses]:
     """Pauses of single ranks."""
     kernels = waiting.kernels
@@ -116,7 +116,7 @@ def _without(
     return Pauses(ranks, events, length, began, prediction, is_idle_root(waiting, events))
 
 
-def _of_hosts(waiting: Waiting, what_if: WhatIf, beyond: "_BeyondMedian") -> list[Pauses]:
+def _of_hosts(waiting: Waiting, what_if: WhatIf, beyond: "BeyondMedian") -> list[Pauses]:
     """Pauses that all ranks of a host have at the same time, or those of several hosts that share a
     storage. Without those of one rank, or of one of these hosts, nothing is gained: the others
     pause as long.
@@ -149,7 +149,7 @@ def _of_several(
     waiting: Waiting,
     what_if: WhatIf,
     others: Collection[int],
-    beyond: "_BeyondMedian",
+    beyond: "BeyondMedian",
     shortest_ns: int | None,
 ) -> list[Pauses]:
     """Pauses that some ranks have at the same time, as those that write a checkpoint: one of each
@@ -186,7 +186,7 @@ def _of_several(
 
 
 def _rank_events(
-    waiting: Waiting, place: int, excess: Floats, limit: float, beyond: "_BeyondMedian"
+    waiting: Waiting, place: int, excess: Floats, limit: float, beyond: "BeyondMedian"
 ) -> Ints:
     """Events of a rank with a pause before them that not all ranks have; none where pauses are a
     habit.
@@ -225,7 +225,7 @@ def _are_at_the_same_time(waiting: Waiting, one: Ints, other: Ints) -> bool:
     return bool(min(overlap.any(axis=0).mean(), overlap.any(axis=1).mean()) >= _SAME_HOST)
 
 
-def _common_pauses(waiting: Waiting, places: Ints, excess: Floats, beyond: "_BeyondMedian") -> Ints:
+def _common_pauses(waiting: Waiting, places: Ints, excess: Floats, beyond: "BeyondMedian") -> Ints:
     """Events with a pause before them that nearly all of these ranks have at the same time, and
     other ranks have not. `excess`: of calls and starts without the start-up.
     """
@@ -260,7 +260,7 @@ def _one_a_pause(pauses: Pauses) -> Ints:
 def standstills_of(waiting: Waiting) -> Standstills | None:
     """When all ranks paused together; None where that costs no notable part of the run."""
     now = waiting.judged_ns
-    path, beyond = waiting.path, _BeyondMedian(waiting)
+    path, beyond = waiting.path, BeyondMedian(waiting)
     events = path.events
     length = np.minimum(beyond.of(events), path.length_ns)
     chosen = (length > LEAST_PAUSE * now) & ~waiting.start_up[events // 3]
@@ -273,7 +273,7 @@ def standstills_of(waiting: Waiting) -> Standstills | None:
     return Standstills(length, waiting.time_ns[events] - length)
 
 
-class _BeyondMedian:
+class BeyondMedian:
     """How much longer the edge before a call or a start is than the median one of its position,
     whatever it followed; transfers 0. What all ranks do now and then is usual in its way, and still
     a pause.

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ncclscope.analysis.waiting.pauses import Pauses
-from ncclscope.diagnose.finding import INFO, Evidence, Finding
+from ncclscope.diagnose.finding import INFO, PROBLEM_SHARE, WARNING, Evidence, Finding
 from ncclscope.diagnose.late_ranks import IDLE, cost_in_words, severity
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent, ranks_in_words
@@ -15,9 +15,11 @@ _MOST_NAMED = 3
 
 
 def find(context: RuleContext) -> list[Finding]:
-    """Ranks that paused, then pauses of all ranks together."""
-    alone = [_pause_finding(context, pauses) for pauses in context.pauses[:_MOST_NAMED]]
-    return alone + _standstills(context)
+    """Ranks that paused, then pauses that go round, and those of all ranks together."""
+    in_turn = context.host_in_turn.ranks if context.host_in_turn is not None else ()
+    others = [own for own in context.pauses if not set(own.ranks).issubset(in_turn)]
+    alone = [_pause_finding(context, pauses) for pauses in others[:_MOST_NAMED]]
+    return alone + _in_turn(context) + _standstills(context)
 
 
 def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
@@ -93,6 +95,40 @@ def _are_whole_hosts(context: RuleContext, ranks: tuple[int, ...]) -> bool:
     host_of = context.run.host_of
     hosts = {host_of.get(rank) for rank in ranks}
     return len(ranks) > 1 and set(ranks) == {r for r, host in host_of.items() if host in hosts}
+
+
+def _in_turn(context: RuleContext) -> list[Finding]:
+    """Pauses that go round: no rank is to blame, and all of them together cost time."""
+    pauses = context.pauses_in_turn
+    if pauses is None:
+        return []
+    share = max(pauses.prediction.gained_share, 0.0)
+    typical = duration(pauses.typical_ns)
+    prediction = replace(pauses.prediction, step_now_ns=None)
+    is_problem = pauses.typical_ns >= _SHORT_PAUSE_NS and share >= PROBLEM_SHARE
+    return [
+        Finding(
+            "straggler",
+            WARNING if is_problem else INFO,
+            f"{len(pauses.ranks)} of {len(context.run.host_of)} ranks pause in turn, "
+            f"{pauses.times:,} times in all, typically for {typical}, and others wait for each of "
+            f"them; {cost_in_words(context, prediction, share, 'them')}",
+            "look for what each process does now and then: a garbage collection of Python (let all "
+            "ranks collect in the same step: gc.disable, and gc.collect every so many steps), a "
+            "data loader that refills, logging",
+            kind="pauses in turn",
+            ranks=pauses.ranks,
+            evidence=(
+                Evidence(
+                    "calls far later than usual, seldom on each rank, and not on all ranks at once",
+                    {"times": pauses.times, "typical_us": round(pauses.typical_ns / 1e3, 3)},
+                    f"ncclscope report {context.path} --by rank",
+                ),
+            ),
+            confidence=0.8,
+            lost_share=min(share, 1.0),
+        )
+    ]
 
 
 def _standstills(context: RuleContext) -> list[Finding]:

@@ -13,6 +13,7 @@ from ncclscope.diagnose.late_rank_findings import (
     alone_in_words,
     are_of_one_speed,
     host_finding,
+    host_in_turn_finding,
     kind_of,
     many_finding,
     more_data_finding,
@@ -43,10 +44,12 @@ def find(context: RuleContext) -> list[Finding]:
     if account is None:
         return []
     causes = context.root_causes
+    if context.host_in_turn is not None:
+        return [host_in_turn_finding(context, context.host_in_turn)]
     late = _stragglers(context, causes) if causes is not None and causes.ranks else []
     sampled = {delays.rank for delays in late_by_sample(context)}  # sampled_straggler.py has them
     late = [finding for finding in late if not sampled.issuperset(finding.ranks)]
-    if late or sampled or context.pauses:
+    if late or sampled or context.pauses or context.pauses_in_turn is not None:
         return late
     only = _only_origin(context)
     if only or context.heavy_stage is not None or context.only_root is not None:

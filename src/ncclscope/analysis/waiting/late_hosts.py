@@ -1,0 +1,100 @@
+"""The host that most waiting began on, now on one of its ranks and now on another.
+
+Where a host's storage or CPUs are slow, its ranks are late by chance, and others wait for the last
+of them. No rank need stand out, but their host does:
+
+    waiting by rank that it began on, s      host 0    0.1  0    0    0.2
+                                             host 1   40.3  1.9 23.5  1.7     the host, not rank 4
+                                             host 1   40.3  0    0.1  0       rank 4 alone
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.analysis.waiting.origins import Waiting, WaitingAccount
+from ncclscope.analysis.waiting.pauses import Pauses
+from ncclscope.analysis.waiting.rank_delays import Delays, delays_of
+from ncclscope.analysis.waiting.root_causes import LEAST_GAIN, RootCauses
+from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
+from ncclscope.arrays.types import Floats, Ints
+
+_LEAST_RANKS = 3  # of the host: two slow ones may share it by chance
+_LEAST_OF_HOST = 0.3  # of its ranks
+_NOTABLE = 0.005  # of the run, for each rank that may wait
+_TIMES_NOISE = 2.0  # what began on any rank of another host
+
+
+@dataclass(frozen=True, slots=True)
+class HostInTurn:
+    """A host whose ranks are late in turn."""
+
+    delays: tuple[Delays, ...]  # of its ranks, those that most waiting began on first
+    prediction: Prediction  # without them
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of the host."""
+        return tuple(sorted(own.rank for own in self.delays))
+
+
+def host_in_turn(
+    waiting: Waiting,
+    what_if: WhatIf,
+    account: WaitingAccount,
+    causes: RootCauses | None,
+    pauses: Sequence[Pauses],
+) -> HostInTurn | None:
+    """The host that most waiting began on, where that explains notably more than causes and
+    pauses of single ranks, all of which are on this host.
+    """
+    ranks = waiting.kernels.ranks
+    began_ns = began_by_rank_ns(waiting, account)
+    places = late_host(began_ns, waiting.run.node_of[ranks], waiting.judged_ns)
+    if places is None:
+        return None
+    own = tuple(np.sort(ranks[places]).tolist())
+    named = {rank for paused in pauses for rank in paused.ranks}
+    known = [paused.prediction.gained_share for paused in pauses]
+    if causes is not None:
+        named |= {delays.rank for delays in causes.ranks}
+        known.append(causes.prediction.gained_share)
+    if not named.issubset(own) or (causes is not None and causes.communicators):
+        return None
+    prediction = what_if.predict(Change(ranks=own))
+    if prediction.gained_share < max(known, default=0.0) + LEAST_GAIN:
+        return None
+    return HostInTurn(
+        tuple(delays_of(waiting, rank) for rank in ranks[places].tolist()), prediction
+    )
+
+
+def began_by_rank_ns(waiting: Waiting, account: WaitingAccount) -> Floats:
+    """By place of a rank the waiting that began on it."""
+    sums = np.zeros(len(waiting.kernels.ranks))
+    for origin in account.origins:
+        if origin.rank is not None:
+            sums[np.searchsorted(waiting.kernels.ranks, origin.rank)] += origin.waiting_ns
+    return sums
+
+
+def late_host(began_ns: Floats, node_of: Ints, judged_ns: int) -> Ints | None:
+    """The places of the ranks of such a host, those that most began on first; None where there is
+    none. By place of a rank: `began_ns`: waiting that began on it; `node_of`: its host.
+    """
+    nodes, own = np.unique(node_of, return_inverse=True)
+    if len(nodes) < 2:
+        return None
+    host = int(np.argmax(np.bincount(own, began_ns)))
+    places = np.flatnonzero(own == host)
+    places = places[np.argsort(-began_ns[places], kind="stable")]
+    elsewhere = began_ns[own != host]
+    behind_first_ns = began_ns[places[1:]].sum()  # one slow rank is no slow host
+    least_ns = max(
+        _NOTABLE * judged_ns * (len(began_ns) - 1), _TIMES_NOISE * float(elsewhere.max())
+    )
+    late = int((began_ns[places] > least_ns).sum())
+    if late < max(_LEAST_RANKS, _LEAST_OF_HOST * len(places)):
+        return None
+    return places if behind_first_ns > elsewhere.sum() else None

@@ -1,0 +1,95 @@
+"""Pauses of hosts that go round: now one rank and now another, each of them seldom.
+
+A garbage collection of Python stops each process for some ten milliseconds now and then. With many
+ranks somebody pauses in nearly every step, and all others wait. No rank stands out.
+
+    step      1   2   3   4   5   6   7   8
+    rank 0    █               █                 each rank pauses in one step of four,
+    rank 1        █               █             the run in all of them
+    rank 2            █               █
+    rank 3                █               █
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.pauses import BeyondMedian
+from ncclscope.analysis.waiting.rank_delays import DENSE, MOST_KERNELS
+from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
+from ncclscope.arrays import _abi
+from ncclscope.arrays.types import Bools, Ints
+
+_LEAST_PAUSES = 10
+_LEAST_RANKS = 4
+_MOST_RANKS = 0.5  # of all ranks: with fewer, these have something that others lack
+_TIMES_MEAN = 3.0  # of the pauses of a rank: one with more is apart from the others
+_TIMES_NOISE = 4.0  # what calls have beyond the usual where they have anything
+_ALIKE = 0.5  # the lower quartile of their lengths by the upper one: chance varies more
+_LEAST_SHARE = 0.03  # of the run
+
+
+@dataclass(frozen=True, slots=True)
+class PausesInTurn:
+    """Pauses of many ranks, each at another time."""
+
+    ranks: tuple[int, ...]  # global, that paused
+    times: int
+    typical_ns: int  # beyond the usual
+    prediction: Prediction  # without them
+
+
+def pauses_in_turn(waiting: Waiting, what_if: WhatIf) -> PausesInTurn | None:
+    """Such pauses, where the run is notably shorter without them."""
+    kernels = waiting.kernels
+    if len(kernels) > MOST_KERNELS or len(kernels.ranks) < _LEAST_RANKS:
+        return None
+    events = _long_calls(waiting)
+    lengths = waiting.excess_ns[events]
+    if len(events) < _LEAST_PAUSES or lengths.sum() < _LEAST_SHARE * waiting.judged_ns:
+        return None
+    low, typical, high = np.quantile(lengths, (0.25, 0.5, 0.75)).tolist()
+    if low < _ALIKE * high or not _go_round(waiting, events):
+        return None
+    if BeyondMedian(waiting).of_all_ranks(events).mean() > 1 - _ALIKE:
+        return None
+    ranks = tuple(kernels.ranks[np.unique(kernels.rank[events // 3])].tolist())
+    keep = np.ones(len(waiting.time_ns), bool)
+    keep[events] = False
+    prediction = what_if.predict(Change(ranks=ranks), keep)
+    gained = prediction.run_now_ns - prediction.run_then_ns
+    if gained < max(_LEAST_SHARE * waiting.judged_ns, prediction.noise_ns):
+        return None
+    return PausesInTurn(ranks, len(events), round(typical), prediction)
+
+
+def _long_calls(waiting: Waiting) -> Ints:
+    """Calls on the critical path that their hosts made far later than usual."""
+    dependencies = waiting.dependencies
+    edge = dependencies.edge[::3]
+    own: Bools = (edge == _abi.EDGE_HOST) | (edge == _abi.EDGE_HOST_AFTER_SYNC)
+    own &= ~waiting.start_up
+    excess = waiting.excess_ns[::3]
+    longer = excess[own & (excess > 0)]
+    if not len(longer):
+        return np.empty(0, np.int64)
+    limit = _TIMES_NOISE * float(np.median(longer))
+    return np.asarray(3 * np.flatnonzero(own & (waiting.excess_on_path_ns[::3] > limit)))
+
+
+def _go_round(waiting: Waiting, events: Ints) -> bool:
+    """Whether many ranks have these pauses, about as often as each other, and each of them seldom:
+    in few of its calls at the same positions.
+    """
+    kernels, position = waiting.kernels, waiting.dependencies.position
+    ranks = len(kernels.ranks)
+    times = np.bincount(kernels.rank[events // 3], minlength=ranks)
+    paused = times > 0
+    at = np.isin(position, np.unique(position[events // 3]))
+    chances = np.bincount(kernels.rank[at], minlength=ranks)
+    return bool(
+        paused.sum() >= max(_LEAST_RANKS, _MOST_RANKS * ranks)
+        and times.max() <= _TIMES_MEAN * times[paused].mean()
+        and times.sum() < DENSE * chances.sum()
+    )
