@@ -210,17 +210,21 @@ def host_finding(
 
 def host_in_turn_finding(context: RuleContext, in_turn: HostInTurn) -> Finding:
     """A host whose ranks are late in turn."""
-    delays, prediction = in_turn.delays, in_turn.prediction
-    first, share = delays[0], max(prediction.gained_share, 0.0)
-    kind, host = kind_of(first), context.run.host_of[first.rank]
-    waiting_ns = np.array([own.waiting_ns for own in delays], np.float64)
-    names = ranks_in_words(tuple(sorted(own.rank for own in delays[:_MOST_NAMED])))
-    cost = cost_in_words(context, prediction, share, "them")
+    first, share = in_turn.origins[0], max(in_turn.prediction.gained_share, 0.0)
+    kind, host = KINDS.get(first.kind, "compute"), context.run.host_of[in_turn.ranks[0]]
+    by_rank: dict[int, int] = {}
+    for origin in in_turn.origins:
+        if origin.rank is not None:
+            by_rank[origin.rank] = by_rank.get(origin.rank, 0) + origin.waiting_ns
+    most = sorted(by_rank.items(), key=lambda own: -own[1])[:_MOST_NAMED]
+    began = ", ".join(f"rank {rank} {duration(waiting_ns)}" for rank, waiting_ns in most)
+    cost = cost_in_words(context, in_turn.prediction, share, "them")
     return Finding(
         "straggler",
         severity(context, share),
-        f"ranks of {host} are late in turn, typically by {duration(first.typical_ns)}, {names} "
-        f"most often; most waiting began there; {cost}",
+        f"ranks of {host} are late in turn, typically by {duration(first.typical_ns)}, "
+        f"{ranks_in_words(tuple(sorted(rank for rank, _ in most)))} most often; most waiting began "
+        f"there; {cost}",
         "something of the whole host is slow: look at its storage, data loaders and CPUs; "
         f"{_HOST_CAUSES[kind]}",
         kind=f"host {kind}",
@@ -228,11 +232,8 @@ def host_in_turn_finding(context: RuleContext, in_turn: HostInTurn) -> Finding:
         hosts=(host,),
         evidence=(
             Evidence(
-                "waiting by the rank of this host that it began on: "
-                + ", ".join(
-                    f"rank {own.rank} {duration(own.waiting_ns)}" for own in delays[:_MOST_NAMED]
-                ),
-                {"waiting_us": round(float(waiting_ns.sum()) / 1e3, 3)},
+                f"waiting by the rank of this host that it began on: {began}",
+                {"waiting_us": round(sum(by_rank.values()) / 1e3, 3)},
                 f"ncclscope report {context.path} --by host",
             ),
         ),

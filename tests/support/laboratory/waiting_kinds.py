@@ -222,8 +222,10 @@ def _in_turn() -> Iterator[Kind]:
         for rank in range(16)
         for step in range(2 + 5 * rank % 16, 60, 16)
     )
+    daemon = tuple(host(rank, 60, first=2, every=6, group="host") for rank in range(8, 16))
     yield from shape("ddp 24 on 3 hosts", None, Buckets(24, steps=40), {
         "loaders of a host": loaders,
+        "daemon of a host": daemon,
     }, machine=Machine(ranks_per_host=8))  # fmt: skip
     yield from shape("ddp 16 on 2 hosts, 60 steps", None, Buckets(16, steps=60), {
         "garbage collections in turn": collections,

@@ -103,6 +103,14 @@ def test_a_host_whose_ranks_are_late_in_turn_is_named(tmp_path: Path, seed: int)
     assert said[0].lost_share == pytest.approx(1 - truth.healthy_run_ns / truth.run_ns, abs=0.03)
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_host_that_stops_often_is_named_once(tmp_path: Path, seed: int) -> None:
+    """In one step of six: a habit as well as pauses, and one cause."""
+    KINDS["ddp 24 on 3 hosts, daemon of a host"].write(tmp_path / "c", seed)
+    said = diagnose_capture(tmp_path / "c").findings
+    assert problems(said) == [("straggler", "host pause", tuple(range(8, 16)))]
+
+
 def test_pauses_that_go_round_are_a_problem_of_all_ranks(tmp_path: Path) -> None:
     truth = KINDS["ddp 16 on 2 hosts, 60 steps, garbage collections in turn"].write(
         tmp_path / "c", 1

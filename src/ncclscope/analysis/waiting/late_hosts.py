@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.analysis.waiting.origins import Waiting, WaitingAccount
+from ncclscope.analysis.waiting.origins import Origin, Waiting, WaitingAccount
 from ncclscope.analysis.waiting.pauses import Pauses
-from ncclscope.analysis.waiting.rank_delays import Delays, delays_of
 from ncclscope.analysis.waiting.root_causes import LEAST_GAIN, RootCauses
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays.types import Floats, Ints
@@ -30,13 +29,9 @@ _TIMES_NOISE = 2.0  # what began on any rank of another host
 class HostInTurn:
     """A host whose ranks are late in turn."""
 
-    delays: tuple[Delays, ...]  # of its ranks, those that most waiting began on first
-    prediction: Prediction  # without them
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The ranks of the host."""
-        return tuple(sorted(own.rank for own in self.delays))
+    ranks: tuple[int, ...]  # all of the host, global
+    origins: tuple[Origin, ...]  # on these ranks, those that most waiting began in first
+    prediction: Prediction  # without their delays
 
 
 def host_in_turn(
@@ -65,9 +60,9 @@ def host_in_turn(
     prediction = what_if.predict(Change(ranks=own))
     if prediction.gained_share < max(known, default=0.0) + LEAST_GAIN:
         return None
-    return HostInTurn(
-        tuple(delays_of(waiting, rank) for rank in ranks[places].tolist()), prediction
-    )
+    origins = [origin for origin in account.origins if origin.rank in own]
+    origins.sort(key=lambda origin: -origin.waiting_ns)
+    return HostInTurn(own, tuple(origins), prediction)
 
 
 def began_by_rank_ns(waiting: Waiting, account: WaitingAccount) -> Floats:

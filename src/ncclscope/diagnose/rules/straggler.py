@@ -33,6 +33,7 @@ _MUCH_WAITING = 0.1  # of the run, on the average rank
 _EXPLAINED = 0.2  # of the cost of a rank, by its delays
 _AS_LATE = 1.5  # times the delays of idle servers
 _GAINED_ALONE = 0.25  # of what a rank costs, where others of its communicator are as late
+_SAME_COST = 0.8  # of what ranks cost that are late as a habit, by their pauses alone
 _MANY = 4  # ranks that are late alike are named in one finding
 
 
@@ -76,6 +77,8 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
     for node, ranks in hosts.items():
         named |= set(ranks)
         share = sum(share_of[rank] for rank in ranks)
+        if _are_pauses(context, ranks, share):
+            continue
         findings.append(host_finding(context, node, [late[r] for r in ranks], causes, share))
     rest = [delays for delays in causes.ranks if delays.rank not in named]
     alone = len(causes.ranks) == 1 and not causes.communicators
@@ -154,6 +157,14 @@ def _slow_communicator(
 def _explains(context: RuleContext, delays: Delays, share: float) -> bool:
     """Whether the delays that a sentence would name are about as long as what they cost."""
     return delays.times * delays.typical_ns >= _EXPLAINED * share * context.run.span_ns
+
+
+def _are_pauses(context: RuleContext, ranks: list[int], share: float) -> bool:
+    """Whether these ranks are named for pauses that cost about as much: that is the same cause."""
+    return any(
+        set(ranks).issubset(pauses.ranks) and pauses.prediction.gained_share >= _SAME_COST * share
+        for pauses in context.pauses
+    )
 
 
 def _shares(causes: RootCauses, may_cost: bool) -> dict[int, float]:
