@@ -227,6 +227,13 @@ def _in_turn() -> Iterator[Kind]:
         "loaders of a host": loaders,
         "daemon of a host": daemon,
     }, machine=Machine(ranks_per_host=8))  # fmt: skip
+    roving = tuple(
+        gpu(rank, 1.25, first=8 * turn, last=8 * turn + 7, group="roving")
+        for turn, rank in enumerate((3, 12, 7, 0, 9, 14, 5, 10))
+    )
+    yield from shape("ddp 16 on 2 hosts, 64 steps", None, Buckets(16, steps=64, buckets=5), {
+        "another slow GPU every 8 steps": roving,
+    }, machine=Machine(ranks_per_host=8))  # fmt: skip
     yield from shape("ddp 16 on 2 hosts, 60 steps", None, Buckets(16, steps=60), {
         "garbage collections in turn": collections,
     }, machine=Machine(ranks_per_host=8))  # fmt: skip

@@ -111,6 +111,15 @@ def test_a_host_that_stops_often_is_named_once(tmp_path: Path, seed: int) -> Non
     assert problems(said) == [("straggler", "host pause", tuple(range(8, 16)))]
 
 
+def test_gpus_that_are_slow_one_after_the_other_are_named_together(tmp_path: Path) -> None:
+    """One rank of eight misses a bar by chance, and only slow ones show how long buckets take."""
+    name = "ddp 16 on 2 hosts, 64 steps, another slow GPU every 8 steps"
+    truth = KINDS[name].write(tmp_path / "c", 1)
+    said = diagnose_capture(tmp_path / "c").findings
+    assert problems(said) == [("straggler", "gpu", (0, 3, 5, 7, 9, 10, 12, 14))]
+    assert said[0].lost_share == pytest.approx(1 - truth.healthy_run_ns / truth.run_ns, abs=0.05)
+
+
 def test_pauses_that_go_round_are_a_problem_of_all_ranks(tmp_path: Path) -> None:
     truth = KINDS["ddp 16 on 2 hosts, 60 steps, garbage collections in turn"].write(
         tmp_path / "c", 1

@@ -49,6 +49,8 @@ _FAR_LONGER = 2.0  # times the usual transfer
 _LEADS_PATH = 6.0  # times what any other rank has beyond the usual on the critical path
 LEAST_ON_PATH = 0.04  # of the run
 _MOST_OF_HOST = 0.75  # of its ranks
+_SEVERAL = 4  # late ranks
+_AS_MUCH = 0.75  # of the waiting that begins in the last of these
 _LEAST_OF_ONE = 0.04  # of the run: what one of several ranks gains that do not stand out together
 _LEFT_BY_ONE = 0.1  # of that, at most, if it is the only cause
 
@@ -235,7 +237,23 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
             or slower[place]
         ):
             late.append(rank)
-    return late + _others_of_hosts(left, late, candidates)
+    late += _others_of_hosts(left, late, candidates)
+    return late + _others_alike(kernels, late, np.where(more, own, 0.0))
+
+
+def _others_alike(kernels: Kernels, late: list[int], own: Floats) -> list[int]:
+    """Ranks in which about as much waiting begins as in several late ones, and that are not late by
+    themselves: of many that have turns, one misses a bar by chance. `own`: by rank, where it stands
+    out.
+    """
+    is_late = np.isin(kernels.ranks, late)
+    if is_late.sum() < _SEVERAL:
+        return []
+    alike = own >= _AS_MUCH * own[is_late].min(initial=np.inf)
+    alike &= (own > 0) & ~is_late
+    few = alike.sum() <= (1 - _MOST_OF_HOST) * is_late.sum()
+    half = (alike | is_late).sum() <= len(own) // 2  # of more, nobody stands out
+    return kernels.ranks[alike].tolist() if few and half else []
 
 
 def _others_of_hosts(waiting: Waiting, late: list[int], candidates: Bools) -> list[int]:
