@@ -35,9 +35,21 @@ def test_a_replica_that_is_slow_as_a_whole_is_one_finding(tmp_path: Path) -> Non
     assert finding.advice.startswith("they are all ranks of tp")
 
 
-def test_a_long_receive_is_not_taken_for_work_of_its_gpu(tmp_path: Path) -> None:
-    first = problems(tmp_path / "c", "distillation 4 x 2, slow link")[0]
-    assert (first.family, first.ranks) == ("slow_link", (1, 5))
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_long_receive_is_not_taken_for_work_of_its_gpu(tmp_path: Path, seed: int) -> None:
+    """Nor for a late host: others did their work while they waited for what it received."""
+    (finding,) = problems(tmp_path / "c", "distillation 4 x 2, slow link", seed)
+    assert (finding.family, finding.ranks) == ("slow_link", (1, 5))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_time_to_receive_is_no_work_of_a_slow_gpu(tmp_path: Path, seed: int) -> None:
+    """It is as long on all ranks, and made a slow GPU look quicker than it is."""
+    kind = all_kinds()["distillation 4 x 2, slow student"]
+    (finding,) = problems(tmp_path / "c", kind.name, seed)
+    lost = 1 - kind.job(seed, ()).run_ns / kind.job(seed).run_ns
+    assert finding.ranks == (6,)
+    assert finding.lost_share == pytest.approx(lost, abs=0.01)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

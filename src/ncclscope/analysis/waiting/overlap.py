@@ -16,6 +16,7 @@ from ncclscope.analysis.waiting.kernels import Kernels, Numbers
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.slopes import slopes
 from ncclscope.arrays import _abi
+from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
 
 TIGHT_NS = 60_000  # seen on H200: 8 to 55 µs between serialised kernels of two streams
@@ -30,20 +31,24 @@ def overlaps_wait(
     length: Ints, place: tuple[Ints, npt.NDArray[np.int8]],
 ) -> Bools:  # fmt: skip
     """By kernel whether work before it runs beside the kernel that it follows. `place`: position
-    with calls back, and calls back. Where a position shows too little, others of its kind decide.
+    with calls back, and calls back. Where a position shows too little, others decide at which such
+    a kernel follows such a kernel: what runs beside a reduction may need what was received.
     """
     follows = np.flatnonzero(edge[1::3] == _abi.EDGE_GPU)
     overlapped = np.zeros(len(edge) // 3, bool)
     if not len(follows):
         return overlapped
     cell, back = place[0][follows].astype(np.int64), place[1][follows].astype(np.int64)
-    kind = kernels.kind[follows].astype(np.int64) * (int(back.max()) + 1) + back
-    gap, wait = length[1::3][follows], arrivals.wait_ns[before[1::3][follows] // 3]
+    behind = before[1::3][follows] // 3
+    kinds = int(kernels.kind.max()) + 1
+    both = kernels.kind[follows].astype(np.int64) * kinds + kernels.kind[behind]
+    kind = factorize(both * (int(back.max()) + 1) + back)[0].astype(np.int64)
+    gap, wait = length[1::3][follows], arrivals.wait_ns[behind]
     rank = kernels.rank[follows].astype(np.int64)
     share = _shrinks(cell, rank, gap, wait)
     share = np.where(np.isnan(share), -gap_slopes(cell, rank, gap, wait), share)
     # Where nobody waits, a transfer that takes long on one rank shows the same.
-    transfer = length[2::3][before[1::3][follows] // 3]
+    transfer = length[2::3][behind]
     usual = quantile_by_group(cell, int(cell.max(initial=0)) + 1, transfer, 0.5)[cell]
     longer = np.maximum(transfer - usual, 0.0).astype(np.int64)
     share = np.where(np.isnan(share), _shrinks(cell, rank, gap, longer), share)

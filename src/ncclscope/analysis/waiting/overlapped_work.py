@@ -9,6 +9,10 @@ would count its delay twice:
 
 Whether its GPU is as quick as theirs is seen where nobody waited before: then work that is longer
 by no more than others had waited is theirs as well, and remains.
+
+A host that waits for an end does nothing meanwhile, but it may wait for its GPU instead. That is
+taken for granted where something else than this call is known to have made the rank late: a slow
+GPU, or a slow link by which it receives. Without that, the call itself is what others waited for.
 """
 
 import numpy as np
@@ -30,9 +34,8 @@ _FAR = 3.0  # times what they are apart usually: around a moment that none of th
 def remaining_work_ns(waiting: Waiting, events: Ints, overlaps_chain: Bools) -> Floats:
     """By call and start how long the work before it remains at the speed of other ranks, where
     those can have done a part of theirs while they waited for this one; NaN elsewhere. Of calls,
-    only those of slow GPUs: hosts that wait for an end do nothing meanwhile, but they may wait for
-    their GPU instead. `events`: in their order; `overlaps_chain`: by kernel whether the work before
-    its start runs during a chain of kernels.
+    only those of ranks that something else made late. `events`: in their order; `overlaps_chain`:
+    by kernel whether the work before its start runs during a chain of kernels.
     """
     kernels, dependencies = waiting.kernels, waiting.dependencies
     usual, length = waiting.usual.median_ns[events], dependencies.length_ns[events]
@@ -51,6 +54,8 @@ def remaining_work_ns(waiting: Waiting, events: Ints, overlaps_chain: Bools) -> 
     free &= (dependencies.blocked[events // 3] == 0) & ~waiting.start_up[events // 3]
     # Work that counts from the start of the kernel before may contain time without work.
     since_start = (edge == _abi.EDGE_GPU) & (before % 3 == START)
+    by_link = _late_by_link_ns(waiting, events // 3)
+    late_by_link = (by_link > 0) & (by_link >= length - usual)
     remains = np.full(len(events), np.nan)
     rank = kernels.rank[events // 3]
     for place in np.unique(rank).tolist():
@@ -60,10 +65,25 @@ def remaining_work_ns(waiting: Waiting, events: Ints, overlaps_chain: Bools) -> 
             shown = own[free[own]]
         if len(shown) >= _LEAST_SHOWN:
             slowness = np.maximum(_around(length[shown] / usual[shown], shown, own), 1.0)
-            counts = is_start[own] | (slowness >= _SLOW)
+            counts = is_start[own] | late_by_link[own] | (slowness >= _SLOW)
             remains[own] = np.where(counts, length[own] / slowness, np.nan)
     overlapped = follows & (waited > _LITTLE_WAIT * usual)
     return np.where(overlapped, np.minimum(remains, usual + waited), np.nan)
+
+
+def _late_by_link_ns(waiting: Waiting, rows: Ints) -> Floats:
+    """By kernel of `rows` what sends and receives of its rank took longer than usual since its host
+    waited for its GPU the last time before the kernel's call.
+    """
+    kernels = waiting.kernels
+    longer = np.where(kernels.pair, waiting.excess_ns[END::3], 0.0)
+    until = np.concatenate([[0.0], np.cumsum(longer)])
+    syncs = np.flatnonzero(waiting.dependencies.edge[::3] == _abi.EDGE_HOST_AFTER_SYNC)
+    since = kernels.first_of_rank[kernels.rank[rows]]
+    if len(syncs):
+        place = np.searchsorted(syncs, rows) - 1
+        since = np.where(place >= 0, np.maximum(syncs[np.maximum(place, 0)], since), since)
+    return np.asarray(until[rows] - until[since])
 
 
 def _waited_for_ns(waiting: Waiting) -> Floats:

@@ -6,7 +6,7 @@ import numpy as np
 
 import ncclscope
 from ncclscope.analysis.run import Run
-from ncclscope.analysis.waiting.arrivals import START
+from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.origins import waiting_of
 from ncclscope.analysis.waiting.overlap import gap_slopes
 from tests.support.laboratory.kinds import all_kinds
@@ -38,3 +38,19 @@ def test_later_steps_tell_that_the_first_ones_overlap_as_well(tmp_path: Path) ->
     first_steps = kernels.call_number < 19  # three steps of five buckets, after four calls
     assert from_start[free & ~first_steps].all()
     assert from_start[free & first_steps].all()
+
+
+def test_work_after_a_receive_is_not_judged_by_work_after_a_reduction(tmp_path: Path) -> None:
+    """Nobody waits in these receives, so they show nothing. Students compute on what they received,
+    while the next gradients are computed beside a reduction.
+    """
+    all_kinds()["distillation 4 x 2, slow student"].write(tmp_path / "c", 1)
+    waiting = waiting_of(Run(ncclscope.open(str(tmp_path / "c")).model))
+    assert waiting is not None
+    dependencies, kernels = waiting.dependencies, waiting.kernels
+    before = dependencies.before[START::3]
+    later_steps = kernels.call_number >= 8
+    follows = (before // 3 != np.arange(len(kernels))) & later_steps & ~kernels.pair
+    received, alike = kernels.pair[before // 3], kernels.kind[before // 3] == kernels.kind
+    assert (before[follows & received] % 3 == END).all()
+    assert (before[follows & alike & (dependencies.blocked == 0)] % 3 == START).all()
