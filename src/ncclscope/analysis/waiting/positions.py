@@ -35,7 +35,7 @@ _LATER_PERIODS = 3
 _MUCH_LONGER = 1.5
 _LITTLE_NS = 200_000  # more than in later periods: no start-up
 _FEW_RANKS = 0.25  # of those that make a call
-_LEAST_PEERS = 3  # ranks that make the same call
+LEAST_PEERS = 3  # ranks that make the same call
 
 
 def positions_of(kernels: Kernels) -> tuple[Numbers, int]:
@@ -227,7 +227,7 @@ def _is_of_few_ranks(kernels: Kernels, rows: Ints, long: Bools) -> Bools:
     call, calls = factorize(kernels.call_number[rows] * kinds + kernels.kind[rows])
     ranks = np.bincount(call, minlength=calls)
     of_few = np.bincount(call, long, minlength=calls) <= _FEW_RANKS * ranks
-    return np.asarray(long & (of_few & (ranks >= _LEAST_PEERS))[call])
+    return np.asarray(long & (of_few & (ranks >= LEAST_PEERS))[call])
 
 
 def period_of(kernels: Kernels) -> tuple[int, int] | None:

@@ -15,7 +15,12 @@ part of the gain, so what they may gain comes on top of it.
     a communicator without peers that gains nothing     the same: nothing shows how fast it could be
     links that gain nothing                             the same
     a rank without peers that gains nothing             what it works longer than the median rank
+
+A slow host where others are held back by work of their GPUs has no number, but a range: see
+`may_gain_ns`.
 """
+
+from functools import cached_property
 
 import numpy as np
 
@@ -26,6 +31,7 @@ from ncclscope.analysis.waiting.kernels import without_peers
 from ncclscope.analysis.waiting.origins import Waiting, excess_once_ns
 from ncclscope.analysis.waiting.own_work import own_work_ns, ranks_without_peers
 from ncclscope.analysis.waiting.positions import period_of
+from ncclscope.analysis.waiting.slow_hosts import are_limited
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.nccl.functions import ROOT_FIRST, waits_for
@@ -96,6 +102,28 @@ class PredictionErrors:
         if ranks and self._waits_for_requests:
             bounds.append(gain)
         return max(bounds) + sum(self._without_peers_ns(row) for row in communicators)
+
+    def may_gain_ns(self, ranks: tuple[int, ...]) -> int | None:
+        """What slow hosts may gain at most, where others may not run far ahead of their GPUs; None
+        elsewhere. These wait for work of their GPUs that is not on record, and that goes on while
+        kernels wait for the slow host: it may hide nothing of its delays, or all of them. No run
+        gains more than any other rank waited in all.
+        """
+        waiting, kernels = self._waiting, self._waiting.kernels
+        own = np.isin(kernels.ranks, ranks)
+        others = np.flatnonzero(~own)
+        if not len(others) or not (own & waiting.usual.slow_hosts).any():
+            return None
+        if 2 * self._limited[others].sum() < len(others):
+            return None
+        wait = waiting.arrivals.wait_ns * ~waiting.start_up
+        return int(np.bincount(kernels.rank, wait, minlength=len(own))[others].min())
+
+    @cached_property
+    def _limited(self) -> Bools:
+        """By rank whether its host is held back by work of its GPU."""
+        waiting = self._waiting
+        return are_limited(waiting.kernels, waiting.arrivals, waiting.dependencies)
 
     def _has_no_peers(self, communicator: int) -> bool:
         """Whether no other communicator has such transfers."""

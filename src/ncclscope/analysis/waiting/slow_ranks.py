@@ -26,7 +26,7 @@ from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 
 _SLOW_RANK = 1.15  # times as long as others at positions that can be compared
-_MOST_RANKS = 0.6  # of those that have a position
+MOST_RANKS = 0.6  # of those that have a position
 _HAVE_TURNS = 0.25  # of the ranks that have a position, at most
 _MOST_STEPS = 0.75  # of a rank: slow in more of them, it is slow all the time
 _ALIKE = 1.2  # how far these may differ from each other
@@ -192,7 +192,7 @@ def _is_shown_by_most(group: Ints, rank: Ints, rows: tuple[Ints, Ints], least: i
     cells, count = np.unique(free, return_counts=True)
     often = cells[count >= least]
     shown = np.bincount(often // ranks, minlength=groups)
-    return np.asarray((shown > 1) & (shown > _MOST_RANKS * everybody))
+    return np.asarray((shown > 1) & (shown > MOST_RANKS * everybody))
 
 
 def _slow_members(member: Ints, ratio: Floats, shown: Bools, members: int) -> Floats:

@@ -21,6 +21,7 @@ from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.quantiles import MemberQuantiles, member_quantiles
 from ncclscope.analysis.waiting.shared_lengths import with_shared_lengths
 from ncclscope.analysis.waiting.slopes import slopes
+from ncclscope.analysis.waiting.slow_hosts import SlowHosts, slow_hosts
 from ncclscope.analysis.waiting.slow_ranks import STEADY, without_slowness
 from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import factorize
@@ -53,6 +54,7 @@ class UsualLengths:
     steady_transfer_excess_ns: Floats  # by row of `communicators`
     steady_transfer_ns: Floats  # all transfers of it, with the median length of their kind
     of_slow_ranks: Bools  # by event: slow ranks alone show it, and theirs is it at the usual speed
+    slow_hosts: Bools  # by rank: its host takes longer between calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class _Edges:
     every: int  # one of this many is in the sample
     lasting: Ints  # of the sample: not of the start-up
     wait_ns: Ints  # by kernel
+    hosts: SlowHosts
 
     def column(self, values: npt.NDArray[Any], event: int) -> npt.NDArray[Any]:
         """Values by event as values by kernel."""
@@ -89,7 +92,8 @@ def usual_lengths_of(
         sample = np.flatnonzero(sample // RUN % every == 0)
     rank = kernels.rank.astype(np.int64)
     lasting = sample[~ignored[sample]]
-    edges = _Edges(kernels, dependencies, rank, sample, every, lasting, arrivals.wait_ns)
+    hosts = slow_hosts(kernels, dependencies, lasting)
+    edges = _Edges(kernels, dependencies, rank, sample, every, lasting, arrivals.wait_ns, hosts)
     usual = np.empty((2, count, 3))  # median and high
     of_slow_ranks = np.zeros((count, 3), bool)
 
@@ -110,6 +114,7 @@ def usual_lengths_of(
         excess[ranks:] * every,
         total[ranks:] * every,
         of_slow_ranks.reshape(-1),
+        hosts.by_rank > 1,
     )
 
 
@@ -148,6 +153,7 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
         # A host that comes late finds its GPU idle: it alone seems to have waited for it.
         own = edge == _abi.EDGE_HOST_AFTER_SYNC
         _compare_with(_abi.EDGE_HOST, usual, fine, groups[0], rank, edge, own)
+        usual /= edges.hosts.too_long
     usual = with_own_roles(kernels.serves, groups[0], length, usual, edges.sample)
     table = _quantiles(groups[0], rank, length, lasting)
     steady = _steady(table, ranks)[0]

@@ -63,7 +63,7 @@ class Prediction:
     run_now_ns: int
     run_then_ns: int
     step_now_ns: int | None  # None where calls do not repeat
-    step_then_ns: int | None
+    step_then_ns: int | None  # None as well where only a range of the run is known
     error_ns: int  # of `run_then_ns`
     hidden_ns: int = 0  # of that, because work is hidden behind waiting in every step
     start_up_ns: int = 0  # of both runs
@@ -163,6 +163,12 @@ class WhatIf:
         if self._replay.has_hidden_work:
             most = self._replay.events_ns(self._lengths(change, keep, high=True), hidden=True)
             hidden = run_ns(most) - run_ns(then)
+        may_gain = self._errors.may_gain_ns(change.ranks)
+        if may_gain is not None:  # the middle of what is possible
+            return Prediction(
+                run_ns(now), run_ns(now) - may_gain // 2, self._step_ns(now), None, may_gain // 2,
+                0, start_up, round(noise),
+            )  # fmt: skip
         return Prediction(
             run_ns(now), run_ns(then), self._step_ns(now), self._step_ns(then),
             round(error) + hidden, hidden, start_up, round(noise),

@@ -1,0 +1,93 @@
+"""Hosts that are slow between calls, and hosts that may not run far ahead of their GPUs.
+
+FSDP lets a host call the AllGathers of two layers ahead of the layer that its GPU computes, and no
+more. A slow host is never that far ahead. It alone shows how long the work between two calls takes,
+and nothing there seems to be longer than usual. How slow it is show the calls that no rank waits
+before:
+
+                 since the call before     calls behind the limit     at the usual speed
+    slow host    1.8   1.7   1.8           1.45                       0.26
+    others       0.3   0.3   0.3           hidden: they waited
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.analysis.waiting.arrivals import END, Arrivals
+from ncclscope.analysis.waiting.dependencies import Dependencies
+from ncclscope.analysis.waiting.kernels import Kernels
+from ncclscope.analysis.waiting.positions import LEAST_PEERS
+from ncclscope.analysis.waiting.quantiles import member_quantiles
+from ncclscope.analysis.waiting.slow_ranks import MOST_RANKS, STEADY
+from ncclscope.arrays import _abi
+from ncclscope.arrays.types import Bools, Floats, Ints
+
+_SLOW_HOST = 1.3  # times as long as others, at positions that most ranks show
+_OFTEN = 0.05  # of the calls of a rank: a limit counts in every step
+_STILL_BUSY_NS = 50_000  # after the call: clocks of hosts and GPUs agree better
+
+
+@dataclass(frozen=True, slots=True)
+class SlowHosts:
+    """How slow hosts are between two calls."""
+
+    by_rank: Floats  # times as slow as others; 1 where it is no slower
+    too_long: Floats  # by call: what is usual there is so many times too long, else 1
+
+
+def slow_hosts(kernels: Kernels, dependencies: Dependencies, rows: Ints) -> SlowHosts:
+    """The slow hosts of a run. `rows`: kernels that count."""
+    ranks, positions = len(kernels.ranks), dependencies.positions
+    position, rank = dependencies.position.astype(np.int64), kernels.rank.astype(np.int64)
+    too_long = np.ones(len(kernels))
+    from_call = dependencies.edge[::3] == _abi.EDGE_HOST
+    if ranks < LEAST_PEERS or not from_call[rows].any():
+        return SlowHosts(np.ones(ranks), too_long)
+    rows = rows[np.diff(rank, prepend=-1)[rows] == 0]
+    call = kernels.events_ns[:, 0]
+    since = np.diff(call, prepend=call[:1])
+    of_all = member_quantiles(position[rows], positions, rank[rows], since[rows], (0.5,))
+    own = rows[from_call[rows]]
+    free = member_quantiles(position[own], positions, rank[own], since[own], (0.5,))
+    often = free.count >= STEADY
+    everybody = np.bincount(of_all.group, minlength=positions)
+    shown = np.bincount(free.group[often], minlength=positions)
+    usual = free.of_usual_member(0, positions)
+    # A host that comes late finds its GPU idle, and seems to have waited for it: it counts as well.
+    known = (shown > MOST_RANKS * everybody) & (usual > 0)
+    counts = known[of_all.group] & (of_all.count >= STEADY)
+    ratio = of_all.quantiles[0][counts] / usual[of_all.group[counts]]
+    slowness = _typical(of_all.member[counts], ratio, ranks)
+    slowness = np.where(slowness > _SLOW_HOST, slowness, 1.0)
+    is_slow = slowness[free.member] > 1
+    quick = np.bincount(free.group, often & ~is_slow, minlength=positions)
+    alone = often & is_slow & ((quick == 0) & (shown < everybody))[free.group]
+    of_position = np.ones(positions)
+    np.maximum.at(of_position, free.group[alone], slowness[free.member[alone]])
+    too_long[from_call] = of_position[position[from_call]]
+    return SlowHosts(slowness, too_long)
+
+
+def _typical(member: Ints, ratio: Floats, members: int) -> Floats:
+    """By member the median of its ratios over positions: one with other work, as where data is
+    loaded, is not the speed of a host. 1 for members without any.
+    """
+    order = np.lexsort((ratio, member))
+    own, first, count = np.unique(member[order], return_index=True, return_counts=True)
+    typical = np.ones(members)
+    typical[own] = ratio[order[first + (count - 1) // 2]]
+    return typical
+
+
+def are_limited(kernels: Kernels, arrivals: Arrivals, dependencies: Dependencies) -> Bools:
+    """By rank whether its host is held back again and again while its GPU has later kernels to run:
+    it waits for work of the GPU that is not on record.
+    """
+    waited = (dependencies.edge[::3] == _abi.EDGE_HOST_AFTER_SYNC) & (dependencies.back[::3] > 1)
+    events = arrivals.events_ns
+    same_rank = np.diff(kernels.rank, prepend=-1) == 0
+    busy = np.roll(events[:, END], 1) > events[:, 0] + _STILL_BUSY_NS
+    ranks = len(kernels.ranks)
+    held = np.bincount(kernels.rank, waited & same_rank & busy, minlength=ranks)
+    return np.asarray(held >= _OFTEN * np.bincount(kernels.rank, minlength=ranks))
