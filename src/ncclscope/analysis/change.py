@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.analysis.gradual_change import Rise, rise_of
 from ncclscope.analysis.robust_statistics import (
     certainly_larger,
     change_point,
@@ -50,8 +51,9 @@ class CommunicatorChange:
     """A communicator that became slower."""
 
     communicator: int
-    factor: float  # of its time on the wire
+    factor: float  # of its time on the wire; in the end, where it became slower and slower
     lost_ns: float  # by that, until it ended
+    rise: Rise | None = None  # where it became slower and slower
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,11 @@ class Slowdown:
     scope: str | None  # INTER_NODE or INTRA_NODE, where only communicators of one scope changed
     ended_ns: int | None = None  # None: it lasted until the end of the run
     at_times: AtTimes | None = None  # it came and went
+
+    @property
+    def is_gradual(self) -> bool:
+        """Whether they became slower and slower, rather than at once."""
+        return any(change.rise is not None for change in self.changes)
 
 
 def wire_times(run: Run, instances: SynchronizedInstances) -> WireTimes:
@@ -129,6 +136,9 @@ def slowdowns(
         if slower:
             # What is slow ends late: it began when the first slow one had only data to move.
             began_ns = at_ns - int(times.wire_ns[first])
+            slower = _with_rises(times, rows_of, slower, at_ns)
+            rises = [change.rise for change in slower if change.rise is not None]
+            began_ns = min([began_ns, *(rise.stretches[0].began_ns for rise in rises)])
             scope = _scope(times, rows_of, {c.communicator for c in slower}, at_ns, nodes)
             slow.append(Slowdown(began_ns, slower, scope))
     open_rows = {row: own for row, own in rows_of.items() if row not in explained}
@@ -292,6 +302,32 @@ def _change(
     factor = float(np.exp(step))
     lost = float(times.wire_ns[rows[later]].sum()) * (1 - 1 / factor)
     return CommunicatorChange(int(times.communicator[rows[0]]), factor, lost)
+
+
+def _with_rises(
+    times: WireTimes,
+    rows_of: dict[int, Ints],
+    changes: tuple[CommunicatorChange, ...],
+    at_ns: int,
+) -> tuple[CommunicatorChange, ...]:
+    """The same changes; where most communicators became slower and slower, compared with the
+    beginning.
+    """
+    rises = {}
+    for change in changes:
+        rows = rows_of[change.communicator]
+        later = int(np.searchsorted(times.end_ns[rows], at_ns))
+        rise = rise_of(times.relative[rows], times.wire_ns[rows], times.end_ns[rows], later)
+        if rise is not None:
+            rises[change.communicator] = rise
+    if 2 * len(rises) <= len(changes):
+        return changes
+    return tuple(
+        CommunicatorChange(change.communicator, rise.factor, rise.lost_ns, rise)
+        if (rise := rises.get(change.communicator)) is not None
+        else change
+        for change in changes
+    )
 
 
 def _scope(

@@ -237,9 +237,12 @@ class WhatIf:
             own = kernels.communicator == row
             length[2::3][own] = self._bus_bytes()[own] / gb_s
         end_ns = waiting.arrivals.events_ns[:, END]
+        faster = {row for row, *_ in change.faster}
+        rows_of = {row: np.flatnonzero(kernels.communicator == row) for row in faster}
         for row, factor, since_ns, until_ns in change.faster:
-            own = (kernels.communicator == row) & (end_ns >= since_ns) & (end_ns <= until_ns)
-            length[2::3][own] = length[2::3][own] / factor
+            own = rows_of[row]
+            own = own[(end_ns[own] >= since_ns) & (end_ns[own] <= until_ns)]
+            length[3 * own + END] = length[3 * own + END] / factor
         for rank, factor in change.quicker:
             quicker = self._own_work(rank)
             length[quicker] = length[quicker] / factor

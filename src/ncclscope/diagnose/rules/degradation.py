@@ -20,6 +20,7 @@ from ncclscope.humanize import percent, plural
 
 _MOST_REPLAYED = 1_000  # slow collectives
 _MOST_NAMES = 4
+_NARROW = 0.02  # of the run: a range that is a number
 # Findings are sorted by the time that they cost: this one follows the slowdown that it is about.
 _RIGHT_AFTER = 0.999
 
@@ -54,7 +55,18 @@ def _is_replayed(slowdown: Slowdown) -> bool:
 def _kind(slowdown: Slowdown) -> str:
     if slowdown.at_times is not None:
         return "slower at times"
+    if slowdown.is_gradual:
+        return "slower and slower"
     return "slower" if slowdown.ended_ns is None else "slower for a while"
+
+
+def _hides_all_work(slowdown: Slowdown) -> bool:
+    """Whether transfers are longer from the first ones on, so that work beside them is hidden in
+    every step on record: a replay keeps what it can have taken. The time on the wire is the most.
+    """
+    return any(
+        change.rise is not None and change.rise.from_the_first for change in slowdown.changes
+    )
 
 
 def _as_before(slowdown: Slowdown) -> Change:
@@ -71,8 +83,14 @@ def _as_before(slowdown: Slowdown) -> Change:
             )
         )
     until = slowdown.ended_ns if slowdown.ended_ns is not None else np.iinfo(np.int64).max
-    window = (slowdown.began_ns, int(until))
-    return Change(faster=tuple((row, times, *window) for row, times in factor.items()))
+    faster: list[tuple[int, float, int, int]] = []
+    for change in slowdown.changes:
+        window = (change.communicator, change.factor, slowdown.began_ns, int(until))
+        parts = () if change.rise is None else change.rise.stretches
+        faster += [
+            (change.communicator, part.factor, part.began_ns, part.ended_ns) for part in parts
+        ] or [window]
+    return Change(faster=tuple(faster))
 
 
 def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
@@ -83,13 +101,17 @@ def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
         for rank in run.ranks_of(change.communicator):
             lost[rank] = lost.get(rank, 0.0) + change.lost_ns
     most = max(lost.values(), default=0.0)
-    share = min(most * context.synchronized.weight / run.span_ns, 1.0)
+    share = on_wire = min(most * context.synchronized.weight / run.span_ns, 1.0)
     at_most = "up to "  # transfers may hide behind other work
     if context.what_if is not None and not context.what_if.why_not and _is_replayed(slowdown):
         share = min(share, context.what_if.predict(_as_before(slowdown)).gained_share)
         at_most = ""
     if share < (LEAST_SHARE if slowdown.at_times is None else PROBLEM_SHARE):  # networks vary
         return None
+    lost_words = f"{at_most}{percent(share)}"
+    if not at_most and _hides_all_work(slowdown) and on_wire - share > _NARROW:
+        lost_words = f"{percent(share).removesuffix(' %')} to {percent(on_wire)}"
+        share = (share + on_wire) / 2
     factor, at = _factor(slowdown), context.at(slowdown.began_ns)
     when = context.during(slowdown.began_ns, slowdown.ended_ns)
     until, compared = "", f"before and after {at} s"
@@ -98,6 +120,14 @@ def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
     if slowdown.at_times is not None:
         times, of_all = len(slowdown.at_times.began_ns), slowdown.at_times.of_all
         when, compared = f"now and then, {times:,} of {of_all:,}", "in these and in all others"
+    longer = f"{factor:.3g} times as long on the wire"
+    advice = "look for what began then: link errors, other jobs on the network, thermal throttling"
+    if slowdown.is_gradual:
+        longer = (
+            f"longer and longer on the wire, in the end {factor:.3g} times as long as at first,"
+        )
+        compared = "in the end and at first"
+        advice = "look for what grows: link errors, other jobs on the network, heat"
     names = tuple(run.model.communicator_names[c.communicator] for c in slowdown.changes)
     more = len(names) - _MOST_NAMES
     listed = ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
@@ -105,10 +135,9 @@ def _slower(context: RuleContext, slowdown: Slowdown) -> Finding | None:
     return Finding(
         "degradation",
         CRITICAL if share >= GRAVE_SHARE else WARNING,
-        f"{when} collectives take {factor:.3g} times as long on the wire on "
-        f"{plural(len(names), 'communicator')} ({listed}); {at_most}"
-        f"{percent(share)} of the run lost",
-        "look for what began then: link errors, other jobs on the network, thermal throttling"
+        f"{when} collectives take {longer} on "
+        f"{plural(len(names), 'communicator')} ({listed}); {lost_words} of the run lost",
+        advice
         if slowdown.at_times is None
         else "look for what comes and goes: other jobs on the network, packets that are lost",
         kind=_kind(slowdown),
