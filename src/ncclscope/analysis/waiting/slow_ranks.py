@@ -32,7 +32,6 @@ _MOST_STEPS = 0.75  # of a rank: slow in more of them, it is slow all the time
 _ALIKE = 1.2  # how far these may differ from each other
 STEADY = 6  # edges of a rank, or of another member, at one position: fewer show no habit
 _NEXT = 6  # starts of a rank that show how slow it is at the time
-_MOSTLY = 0.6  # of the starts that show how long something takes are of ranks that are slow then
 _NEARLY_ALL = 0.9  # of the starts that show how long something takes are of slow ranks
 
 
@@ -147,8 +146,8 @@ def _slowness_in_turn(
 
 
 def _too_long(group: Ints, groups: int, slowness: Floats, usual: Floats) -> Floats:
-    """By group of starts how much too long what is usual is, where most that show it are of ranks
-    that are slow at the time; else 1. `slowness`: by start how slow its rank is, `usual`:
+    """By group of starts how much too long what is usual is, where nearly all that show it are of
+    ranks that are slow at the time; else 1. `slowness`: by start how slow its rank is, `usual`:
     what is usual, as a share of the start's length. Where usual lengths are those of other ranks,
     slow ones are as much longer as they are slow.
     """
@@ -156,7 +155,7 @@ def _too_long(group: Ints, groups: int, slowness: Floats, usual: Floats) -> Floa
     count, of_slow = (np.bincount(rows, minlength=groups) for rows in (group, group[slow]))
     too_long = (1000 * slowness[slow] * usual[slow]).astype(np.int64)
     middle = quantile_by_group(group[slow], groups, too_long, 0.5)
-    enough = (of_slow >= STEADY) & (of_slow >= _MOSTLY * count) & (middle > 1000 * _SLOW_RANK)
+    enough = (of_slow >= STEADY) & (of_slow >= _NEARLY_ALL * count) & (middle > 1000 * _SLOW_RANK)
     return np.where(enough, middle / 1000, 1.0)
 
 

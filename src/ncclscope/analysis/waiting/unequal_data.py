@@ -9,7 +9,7 @@ too. Exchanges are compared with the same one on the other members of the commun
 step in which everybody receives more explains nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ from ncclscope.model.schema import NONE, RECV
 _EXPLAINED = 0.75  # of what a rank takes longer than usual
 _IN_PROPORTION = 1.1  # times the share that is received: work has noise
 _MOST_BYTES = 1 << 60  # more is damage
+_AS_MUCH = 0.95  # of what a late rank receives
 _MORE = 1.2  # times as much as others: less explains no habit
 
 
@@ -45,7 +46,26 @@ def ranks_with_more_data(waiting: Waiting, late: Sequence[Delays]) -> dict[int, 
     times, exchange = _times_received(waiting), _exchange_before(waiting)
     usual_ns = _usual_excess_ns(waiting)
     found = {own.rank: _more_data(waiting, own.rank, times, exchange, usual_ns) for own in late}
-    return {rank: more for rank, more in found.items() if more is not None}
+    more_data = {rank: more for rank, more in found.items() if more is not None}
+    slower = slower_with_as_much(waiting, times, more_data)
+    return {rank: more for rank, more in more_data.items() if rank not in slower}
+
+
+def slower_with_as_much(waiting: Waiting, times: Floats, ranks: Collection[int]) -> set[int]:
+    """Those of these ranks that others receive as much as, and are not late: it is not the data."""
+    kernels = waiting.kernels
+    rows = np.flatnonzero(kernels.pair & ~waiting.start_up)
+    rank, count = kernels.rank[rows], len(kernels.ranks)
+    exchanges = np.maximum(np.bincount(rank, minlength=count), 1)
+    received = np.bincount(rank, times[rows], minlength=count) / exchanges
+    excess = np.bincount(kernels.rank, waiting.own_excess_ns, minlength=count)
+    apart = np.isin(kernels.ranks, list(ranks))
+    slower = set()
+    for place in np.flatnonzero(apart).tolist():
+        as_much = (received >= _AS_MUCH * received[place]) & ~apart
+        if as_much.any() and np.median(excess[as_much]) < excess[place] / 2:
+            slower.add(int(kernels.ranks[place]))
+    return slower
 
 
 def _own_events(waiting: Waiting, rank: int) -> Ints:
