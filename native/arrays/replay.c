@@ -81,6 +81,11 @@ static i64 replayed_call(const struct timed_operations *ops, const struct bindin
     i64 event = 3 * o + EVENT_CALL, length = replay->length_ns[event];
     i64 before = events[3 * (o - 1) + EVENT_CALL];
     if (bound->edge[event] == EDGE_HOST) return before + length;
+    if (bound->back[event] > ops->calls_back) {
+        // A full launch queue held the host back, and hides how long its own work took.
+        not_before(&before, replayed_end(replay, events, bound->before[event] / 3) + length);
+        return before;
+    }
     // The host was blocked until an end: its work before that is no longer than the call before.
     i64 launch = ops->launched_ns[o - 1] - real[EVENT_CALL - 3];
     if (bound->edge[event - 3 + EVENT_START] == EDGE_LAUNCH)

@@ -5,7 +5,8 @@
     start   the end of an earlier kernel         gpu: other kernels, or nothing, in between
     start   the start of an earlier kernel       gpu, where compute runs beside that kernel
     call    the call before                      host
-    call    the end of an earlier kernel         host after sync: the host was blocked until then
+    call    the end of an earlier kernel         host after sync: the host was blocked until then,
+                                                 by itself or by a full launch queue
     end     the start of the last arrival        transfer; the only edge between ranks
     call    nothing: a rank's first              root
 
@@ -32,6 +33,7 @@ from ncclscope.analysis.waiting.late_calls import (
     LateCalls,
     late_calls,
 )
+from ncclscope.analysis.waiting.launch_queue import held_calls
 from ncclscope.analysis.waiting.overlap import TIGHT_NS, overlaps_wait
 from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
@@ -43,6 +45,7 @@ from ncclscope.model.schema import NONE
 Bytes = npt.NDArray[np.uint8]
 
 CALLS_BACK = 8  # earlier calls that are tried as predecessors
+HELD_BACK = CALLS_BACK + 1  # of a call: a full launch queue held it back until an earlier end
 BACKS = 16  # for keys: more than these
 MOST_AT_ONCE = 8  # kernels of a chain that are looked at
 _GAPS_KEPT = 4  # the smallest of each position
@@ -126,6 +129,7 @@ def dependencies_of(
         rules.host_tolerance_ns,
     )  # fmt: skip
     _bind_late_calls(late, position, possible, (before, edge, back))
+    _bind_held_calls(kernels, arrivals, (position, positions), (before, edge, back))
     pauses = _after_pauses(run, kernels)
     before[3 * pauses], edge[3 * pauses] = NONE, _abi.EDGE_ROOT
     time = arrivals.events_ns.reshape(-1)
@@ -160,6 +164,19 @@ def _bind_late_calls(
     edge[event[busy]], back[event[busy]] = _abi.EDGE_HOST, 0
     before[event[waited]] = event[waited] - 3 * late.back[waited] + 2
     edge[event[waited]], back[event[waited]] = _abi.EDGE_HOST_AFTER_SYNC, late.back[waited]
+
+
+def _bind_held_calls(
+    kernels: Kernels, arrivals: Arrivals, positions: tuple[Numbers, int],
+    bound: tuple[Numbers, npt.NDArray[np.int8], npt.NDArray[np.int8]],
+) -> None:  # fmt: skip
+    """Binds calls that a full launch queue holds back to the end of long ago that they follow."""
+    before, edge, back = bound
+    held = held_calls(kernels, arrivals.events_ns[:, END], *positions, CALLS_BACK)
+    is_host = edge[3 * held.kernel] == _abi.EDGE_HOST
+    event, after = 3 * held.kernel[is_host], held.after[is_host]
+    before[event], edge[event] = 3 * after + END, _abi.EDGE_HOST_AFTER_SYNC
+    back[event] = np.minimum(event // 3 - after, HELD_BACK)
 
 
 def _after_pauses(run: Run, kernels: Kernels) -> Ints:

@@ -24,7 +24,7 @@ LONG_CALL_NS = 200_000  # since the call before: less is no wait
 LATE = 4  # times the usual time since the call before, at its position or on its rank
 _LEAST_LATE = 4  # late calls of a rank at a position
 _STEADIER = 2.0  # how much less one varies than the other
-_RIGHT_AFTER = 0.1  # of the time since the call before: chance does not end a kernel just then
+RIGHT_AFTER = 0.1  # of the time since the call before: chance does not end a kernel just then
 _LEAST_SPREAD_NS = 5_000  # clocks of hosts and GPUs agree no better
 
 
@@ -70,7 +70,7 @@ def late_calls(
     (typical_waited, waited), (typical_busy, busy) = in_threads(
         lambda values: _middle_and_spread(group, groups, values), (after, since[rows]), 2
     )
-    right_after = (count > 1) & (typical_waited < _RIGHT_AFTER * typical_busy)
+    right_after = (count > 1) & (typical_waited < RIGHT_AFTER * typical_busy)
     enough = count >= _LEAST_LATE
     is_wait = (right_after | (enough & (_STEADIER * waited < busy)))[group]
     is_busy = (enough & ~right_after & (_STEADIER * busy < waited))[group] | (back == UNDECIDED)

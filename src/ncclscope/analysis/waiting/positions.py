@@ -31,6 +31,7 @@ _MOST_DIFFERENT = 0.02  # of the calls of ranks
 _BURST_GAP = 5  # times the median time from call to call
 _LEAST_GAP_NS = 200_000
 _SAME_LENGTH = 0.7  # of all bursts
+_FAR_AHEAD = 0.5  # of all calls: made before the burst before had ended
 _LATER_PERIODS = 3
 _MUCH_LONGER = 1.5
 _LITTLE_NS = 200_000  # more than in later periods: no start-up
@@ -88,7 +89,7 @@ def with_burst_places(kernels: Kernels) -> Kernels:
 
 def _burst_places(kernels: Kernels) -> Ints | None:
     """By number of a call its place in a burst; None where calls do not come in bursts, or where
-    ranks make different calls. A burst begins where most ranks make a call late.
+    ranks make different calls. A burst begins where most ranks make a call late, or start one.
 
         calls of most ranks    ||||      ||||      ||||
         place                  0123      0123      0123
@@ -96,18 +97,58 @@ def _burst_places(kernels: Kernels) -> Ints | None:
     calls = len(kernels) // len(kernels.ranks)
     if calls < _LEAST_BURSTS or not makes_equal_calls(kernels):
         return None
-    shape = len(kernels.ranks), calls
-    since = np.diff(kernels.events_ns[:, 0].reshape(shape), axis=1, prepend=0)
-    limit = np.maximum(_BURST_GAP * np.median(since, axis=1, keepdims=True), _LEAST_GAP_NS)
-    begins = (since > limit).mean(axis=0) > 0.5
+    call, start, end = (kernels.events_ns[:, event].reshape(-1, calls) for event in range(3))
+    bursts = _bursts(np.diff(call, axis=1, prepend=0))
+    if _look_alike(kernels):
+        # Hosts that a full launch queue holds back call whenever a kernel of the step before has
+        # ended. On the GPU nothing of NCCL runs between bursts.
+        busy_until = np.maximum.accumulate(end, axis=1)
+        of_starts = _bursts(start - np.roll(busy_until, 1, axis=1))
+        if of_starts is not None and of_starts.show_more_than(bursts):
+            ahead = call[:, of_starts.usual :] < busy_until[:, : -of_starts.usual]
+            bursts = of_starts if ahead.mean() > _FAR_AHEAD else bursts
+    return None if bursts is None else bursts.places(calls)
+
+
+def _look_alike(kernels: Kernels) -> bool:
+    """Whether calls are all of one kind, so that those before a call do not tell its position."""
+    found = period_of(kernels)
+    return found is not None and found[1] == 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Bursts:
+    """Bursts of calls, most of one length."""
+
+    first: Ints  # by burst the number of its first call
+    usual: int  # calls in most of them
+    count: int  # of that length
+
+    def show_more_than(self, others: "_Bursts | None") -> bool:
+        """Whether more bursts of the same length are seen here."""
+        return others is None or (self.usual == others.usual and self.count > others.count)
+
+    def places(self, calls: int) -> Ints:
+        """By number of a call its place in a burst. Gaps between bursts may be too short to see, as
+        before a rank became late.
+        """
+        lengths = np.diff(np.append(self.first, calls))
+        return np.asarray((np.arange(calls) - np.repeat(self.first, lengths)) % self.usual)
+
+
+def _bursts(gap_ns: Ints) -> _Bursts | None:
+    """Bursts by the gaps before calls, of each rank; None where most are not of one length."""
+    calls = gap_ns.shape[1]
+    limit = np.maximum(_BURST_GAP * np.median(gap_ns, axis=1, keepdims=True), _LEAST_GAP_NS)
+    begins = (gap_ns > limit).mean(axis=0) > 0.5
     begins[0] = True
     first = np.flatnonzero(begins)
-    lengths = np.diff(np.append(first, shape[1]))
+    lengths = np.diff(np.append(first, calls))
     usual = int(np.bincount(lengths).argmax())
-    if usual < 2 or (lengths == usual).sum() < max(_SAME_LENGTH * len(lengths), LEAST_REPEATS):
+    count = int((lengths == usual).sum())
+    if usual < 2 or count < max(_SAME_LENGTH * len(lengths), LEAST_REPEATS):
         return None
-    # Gaps between bursts may be too short to see, as before a rank became late.
-    return np.asarray((np.arange(shape[1]) - np.repeat(first, lengths)) % usual)
+    return _Bursts(first, usual, count)
 
 
 def _by_program(kernels: Kernels, position: Numbers, positions: int) -> tuple[Numbers, int]:

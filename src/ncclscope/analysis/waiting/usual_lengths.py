@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.analysis.waiting.arrivals import END, START, Arrivals
-from ncclscope.analysis.waiting.dependencies import Dependencies
+from ncclscope.analysis.waiting.dependencies import HELD_BACK, Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.overlap import TIGHT_NS
 from ncclscope.analysis.waiting.own_past import HIGH, own_past
@@ -150,6 +150,8 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
         of_slow_ranks = usual[0] < shown
     else:
         of_slow_ranks = np.zeros(len(length), bool)
+        held = edges.column(dependencies.back, event) == HELD_BACK
+        lasting = lasting[~held[lasting]]
         # A host that comes late finds its GPU idle: it alone seems to have waited for it.
         own = edge == _abi.EDGE_HOST_AFTER_SYNC
         _compare_with(_abi.EDGE_HOST, usual, fine, groups[0], rank, edge, own)
@@ -167,6 +169,8 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
     is_start = event == START
     free = dependencies.blocked == 0 if is_start else np.ones(len(length), bool)
     usual = with_shared_lengths(kernels, usual, groups[0], length, free, any_group=is_start)
+    if not is_start:
+        usual[:, held] = np.nan  # time in a launch queue is none of the host's
     # NaN stays: with nothing to compare with, nothing is usual.
     return np.maximum(usual - done_before, 0.0), steady * edges.every, of_slow_ranks
 
