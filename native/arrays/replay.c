@@ -81,17 +81,19 @@ static i64 replayed_call(const struct timed_operations *ops, const struct bindin
     i64 event = 3 * o + EVENT_CALL, length = replay->length_ns[event];
     i64 before = events[3 * (o - 1) + EVENT_CALL];
     if (bound->edge[event] == EDGE_HOST) return before + length;
-    if (bound->back[event] > ops->calls_back) {
-        // A full launch queue held the host back, and hides how long its own work took.
-        not_before(&before, replayed_end(replay, events, bound->before[event] / 3) + length);
-        return before;
-    }
     // The host was blocked until an end: its work before that is no longer than the call before.
     i64 launch = ops->launched_ns[o - 1] - real[EVENT_CALL - 3];
     if (bound->edge[event - 3 + EVENT_START] == EDGE_LAUNCH)
         launch = reduced(launch, shorter_by(ops, bound, replay, event - 3 + EVENT_START));
     i64 own = launch + length;
     i64 time = before + least(own, real[EVENT_CALL] - real[EVENT_CALL - 3]);
+    i64 most = INT64_MAX;
+    if (bound->edge[event] == EDGE_HOST_AFTER_SYNC && bound->back[event] > ops->calls_back) {
+        // It was the end of a kernel of long ago. That hides how long the host's own work took, and
+        // least gaps to other ends hold the wait for it.
+        time = before, most = length;
+        not_before(&time, replayed_end(replay, events, bound->before[event] / 3) + length);
+    }
     i64 less = 0;
     u32 after = replay->call_after[o] | bit_of_end(ops, o, bound->before[event]);
     for (i64 back = 1; after >> (back - 1) && o - back >= first; back++) {
@@ -101,8 +103,10 @@ static i64 replayed_call(const struct timed_operations *ops, const struct bindin
         if (bound->before[event] == (i32)(3 * q + EVENT_END))
             not_before(&time, replayed_end(replay, events, q) + length);
         else if (replay->call_after[o] & 1u << (back - 1))
-            not_before(&time, replayed_end(replay, events, q) +
-                                  reduced(least(slack, replay->least_gap_ns[2 * cell + 1]), less));
+            not_before(&time,
+                       replayed_end(replay, events, q) +
+                           least(reduced(least(slack, replay->least_gap_ns[2 * cell + 1]), less),
+                                 most));
     }
     return time;
 }

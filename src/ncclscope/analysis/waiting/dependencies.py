@@ -46,6 +46,7 @@ Bytes = npt.NDArray[np.uint8]
 
 CALLS_BACK = 8  # earlier calls that are tried as predecessors
 HELD_BACK = CALLS_BACK + 1  # of a call: a full launch queue held it back until an earlier end
+FAR_BACK = CALLS_BACK + 2  # of a call: it follows the end before on its stream, long ago
 BACKS = 16  # for keys: more than these
 MOST_AT_ONCE = 8  # kernels of a chain that are looked at
 _GAPS_KEPT = 4  # the smallest of each position
@@ -130,6 +131,7 @@ def dependencies_of(
     )  # fmt: skip
     _bind_late_calls(late, position, possible, (before, edge, back))
     _bind_held_calls(kernels, arrivals, (position, positions), (before, edge, back))
+    _bind_to_streams(arrivals, on_stream, (position, positions), (before, edge, back))
     pauses = _after_pauses(run, kernels)
     before[3 * pauses], edge[3 * pauses] = NONE, _abi.EDGE_ROOT
     time = arrivals.events_ns.reshape(-1)
@@ -177,6 +179,32 @@ def _bind_held_calls(
     event, after = 3 * held.kernel[is_host], held.after[is_host]
     before[event], edge[event] = 3 * after + END, _abi.EDGE_HOST_AFTER_SYNC
     back[event] = np.minimum(event // 3 - after, HELD_BACK)
+
+
+def _bind_to_streams(
+    arrivals: Arrivals, on_stream: Numbers, positions: tuple[Numbers, int],
+    bound: tuple[Numbers, npt.NDArray[np.int8], npt.NDArray[np.int8]],
+) -> None:  # fmt: skip
+    """Binds calls to the end of the kernel before on their stream, where that is long ago, no
+    repeat contradicts it, and it is the last that they can have waited for: a receive, beside which
+    the host has made many calls for another stream.
+    """
+    (position, count), (before, edge, back) = positions, bound
+    own = np.arange(len(position))
+    far = np.flatnonzero((on_stream >= 0) & (own - on_stream > CALLS_BACK))
+    call, end = arrivals.events_ns[far, 0], arrivals.events_ns[on_stream[far], END]
+    place = position[far].astype(np.int64)
+    repeats = np.bincount(place, minlength=count)
+    refuted = np.bincount(place[call < end], minlength=count)
+    holds = (repeats >= LEAST_REPEATS) & (refuted <= _MOST_REFUTED * repeats)
+    time = arrivals.events_ns.reshape(-1)
+    event = 3 * far
+    later = (call >= end) & (end > time[np.maximum(before[event], 0)]) & (before[event] >= 0)
+    later &= end > time[event - 3]
+    chosen = holds[place] & later
+    event, far = event[chosen], far[chosen]
+    before[event] = 3 * on_stream[far] + END
+    edge[event], back[event] = _abi.EDGE_HOST_AFTER_SYNC, FAR_BACK
 
 
 def _after_pauses(run: Run, kernels: Kernels) -> Ints:

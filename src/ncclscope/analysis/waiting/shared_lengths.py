@@ -37,7 +37,7 @@ def with_shared_lengths(
     """
     longer_ns = np.maximum(_LEAST_LONGER * usual[0], _LEAST_LONGER_NS)
     longer = shown & (length - usual[0] > longer_ns)
-    result, tables = usual, _equal_calls(kernels)
+    result, tables = usual, equal_calls(kernels)
     ranks_of = _ranks_by_group(kernels, group) if tables else np.empty(0, np.int64)
     for rows in tables:
         rows = rows[:, longer[rows].sum(axis=0) >= LEAST_RANKS]
@@ -51,7 +51,7 @@ def with_shared_lengths(
     return result
 
 
-def _equal_calls(kernels: Kernels) -> list[Ints]:
+def equal_calls(kernels: Kernels) -> list[Ints]:
     """Kernels of ranks that make the same calls, as tables of ranks and calls: one of all ranks, or
     one for each stage of a pipeline. A few ranks show nothing.
     """

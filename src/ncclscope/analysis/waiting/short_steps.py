@@ -19,8 +19,7 @@ from ncclscope.analysis.waiting.arrivals import START
 from ncclscope.analysis.waiting.dependencies import BACKS
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.own_past import HIGH
-from ncclscope.analysis.waiting.positions import makes_equal_calls
-from ncclscope.analysis.waiting.shared_lengths import LEAST_RANKS
+from ncclscope.analysis.waiting.shared_lengths import LEAST_RANKS, equal_calls
 from ncclscope.arrays.types import Floats
 
 _SHORTER, _SHORTER_NS = 0.9, 20_000  # than usual: less is noise
@@ -33,26 +32,29 @@ def short_steps_ns(waiting: Waiting, ranks: tuple[int, ...], worked_ns: Floats) 
     work; hosts take each their own time. `worked_ns`: by kernel what its rank did of it before.
     """
     kernels, dependencies = waiting.kernels, waiting.dependencies
-    shape, others = (len(kernels.ranks), -1), ~np.isin(kernels.ranks, ranks)
+    others = ~np.isin(kernels.ranks, ranks)
     result = np.full(len(kernels), np.nan)
-    if others.sum() < LEAST_RANKS or not makes_equal_calls(kernels):
-        return result
-    enough = max(LEAST_RANKS, int(others.sum()) // 2)
     length = dependencies.length_ns[START::3] + worked_ns
     usual = waiting.usual.median_ns[START::3]
-    limit = np.minimum(_SHORTER * usual, usual - _SHORTER_NS).reshape(shape)
-    shown = (dependencies.blocked == 0).reshape(shape)
-    short = (shown & (length.reshape(shape) < limit))[others].sum(axis=0)
-    calls = np.flatnonzero(short >= enough)
+    limit = np.minimum(_SHORTER * usual, usual - _SHORTER_NS)
     edge = dependencies.edge[START::3].astype(np.int64) * BACKS + dependencies.back[START::3]
-    edges = edge.reshape(shape)[:, calls]
-    # The edge of most ranks: others cannot be compared with it.
-    most = np.sort(edges[others], axis=0)[(int(others.sum()) - 1) // 2]
-    alike = shown[others][:, calls] & (edges[others] == most)
-    lengths = np.where(alike, length.reshape(shape)[others][:, calls], _LONGEST)
-    members = alike.sum(axis=0)
-    high = np.ceil(np.maximum(members - 1, 0) * HIGH).astype(np.int64)
-    took = np.sort(lengths, axis=0)[high, np.arange(len(calls))]
-    fits = (edges == most) & (members >= enough) & (took < limit[:, calls])
-    result.reshape(shape)[:, calls] = np.where(fits, took, np.nan)
+    for rows in equal_calls(kernels):
+        of_others = others[kernels.rank[rows[:, 0]]]
+        if of_others.all() or of_others.sum() < LEAST_RANKS:
+            continue
+        enough = max(LEAST_RANKS, int(of_others.sum()) // 2)
+        shown = dependencies.blocked[rows] == 0
+        short = (shown & (length[rows] < limit[rows]))[of_others].sum(axis=0)
+        calls = np.flatnonzero(short >= enough)
+        rows, shown = rows[:, calls], shown[:, calls]
+        edges = edge[rows]
+        # The edge of most ranks: others cannot be compared with it.
+        most = np.sort(edges[of_others], axis=0)[(int(of_others.sum()) - 1) // 2]
+        alike = (shown & (edges == most))[of_others]
+        lengths = np.where(alike, length[rows][of_others], _LONGEST)
+        members = alike.sum(axis=0)
+        high = np.ceil(np.maximum(members - 1, 0) * HIGH).astype(np.int64)
+        took = np.sort(lengths, axis=0)[high, np.arange(len(calls))]
+        fits = (edges == most) & (members >= enough) & (took < limit[rows])
+        result[rows] = np.where(fits, took, np.nan)
     return result
