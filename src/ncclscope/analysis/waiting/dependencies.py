@@ -45,7 +45,7 @@ from ncclscope.model.schema import NONE
 Bytes = npt.NDArray[np.uint8]
 
 CALLS_BACK = 8  # earlier calls that are tried as predecessors
-HELD_BACK = CALLS_BACK + 1  # of a call: a full launch queue held it back until an earlier end
+HELD_BACK = CALLS_BACK + 1  # of a call: a full launch queue held it back, or may have
 FAR_BACK = CALLS_BACK + 2  # of a call: it follows the end before on its stream, long ago
 BACKS = 16  # for keys: more than these
 MOST_AT_ONCE = 8  # kernels of a chain that are looked at
@@ -179,6 +179,8 @@ def _bind_held_calls(
     event, after = 3 * held.kernel[is_host], held.after[is_host]
     before[event], edge[event] = 3 * after + END, _abi.EDGE_HOST_AFTER_SYNC
     back[event] = np.minimum(event // 3 - after, HELD_BACK)
+    unclear = 3 * held.unclear
+    back[unclear[edge[unclear] == _abi.EDGE_HOST]] = HELD_BACK
 
 
 def _bind_to_streams(

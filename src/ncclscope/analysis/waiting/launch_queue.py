@@ -35,6 +35,7 @@ class HeldCalls:
 
     kernel: Ints
     after: Ints
+    unclear: Ints  # calls where others are held, while the queue fills: these may be, too
 
 
 def held_calls(
@@ -52,12 +53,12 @@ def held_calls(
     often &= repeats >= LEAST_REPEATS
     rows = np.flatnonzero(often[position])
     if not len(rows):
-        return HeldCalls(rows, rows)
+        return HeldCalls(rows, rows, rows)
     in_flight = np.zeros(count, np.int64)
     in_flight[rows] = _in_flight(kernels, end_ns, rows)
     place = position[rows].astype(np.int64)
-    full = np.nan_to_num(quantile_by_group(place, positions, in_flight[rows], _FULL))
-    full = full.astype(np.int64)[place]
+    most = quantile_by_group(place, positions, in_flight[rows], _FULL)
+    full = np.nan_to_num(most).astype(np.int64)[place]
     least_full = full - np.maximum(full * _SLACK, _LEAST_SLACK)
     # One kernel for all ranks: what they take since its end can be compared.
     after = np.maximum(rows - 1 - full, 0)
@@ -73,6 +74,7 @@ def held_calls(
     return HeldCalls(
         np.concatenate([rows[held], rows[drained]]),
         np.concatenate([after[held], rows[drained] - 1]),
+        rows[steady & ~held & ahead[rows]],
     )
 
 

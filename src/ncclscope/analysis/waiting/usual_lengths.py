@@ -130,7 +130,10 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
     # What the only root does in its role no other rank does.
     place = dependencies.position.astype(np.int64) * 2 + kernels.serves
     fine = place * 8 + edge
-    fine = fine * 16 + edges.column(dependencies.back, event)
+    back = edges.column(dependencies.back, event)
+    held = (back == HELD_BACK) & (event != START)
+    # Calls that a launch queue may have held back show at most how long hosts take.
+    fine = fine * 16 + np.where(held & (edge == _abi.EDGE_HOST), 0, back)
     groups = _numbered(fine), _numbered(kernels.kind.astype(np.int64) * 8 + edge)
     done_before = np.zeros(len(length), np.int64)
     if event != START:
@@ -150,10 +153,12 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
         of_slow_ranks = usual[0] < shown
     else:
         of_slow_ranks = np.zeros(len(length), bool)
-        held = edges.column(dependencies.back, event) == HELD_BACK
         lasting = lasting[~held[lasting]]
-        # A host that comes late finds its GPU idle: it alone seems to have waited for it.
-        own = edge == _abi.EDGE_HOST_AFTER_SYNC
+        # A host that comes late finds its GPU idle: it alone seems to have waited for it. Where
+        # others fill the launch queue, it does wait.
+        full = np.zeros(dependencies.positions, bool)
+        full[dependencies.position[held]] = True
+        own = (edge == _abi.EDGE_HOST_AFTER_SYNC) & ~full[dependencies.position]
         _compare_with(_abi.EDGE_HOST, usual, fine, groups[0], rank, edge, own)
         usual /= edges.hosts.too_long
     usual = with_own_roles(kernels.serves, groups[0], length, usual, edges.sample)
@@ -169,8 +174,7 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
     is_start = event == START
     free = dependencies.blocked == 0 if is_start else np.ones(len(length), bool)
     usual = with_shared_lengths(kernels, usual, groups[0], length, free, any_group=is_start)
-    if not is_start:
-        usual[:, held] = np.nan  # time in a launch queue is none of the host's
+    usual[:, held] = np.nan  # time in a launch queue is none of the host's
     # NaN stays: with nothing to compare with, nothing is usual.
     return np.maximum(usual - done_before, 0.0), steady * edges.every, of_slow_ranks
 

@@ -42,6 +42,7 @@ def as_others_took(
         kernels=Kernels(
             ranks=np.arange(len(lengths)), kind=np.zeros(count, np.int32),
             rank=np.repeat(np.arange(len(lengths)), lengths.shape[1]),
+            first_of_rank=np.arange(len(lengths)) * lengths.shape[1],
         ),
         dependencies=SimpleNamespace(
             length_ns=length_ns.reshape(-1), edge=np.zeros(3 * count, np.int8),
