@@ -103,10 +103,10 @@ static i64 replayed_call(const struct timed_operations *ops, const struct bindin
         if (bound->before[event] == (i32)(3 * q + EVENT_END))
             not_before(&time, replayed_end(replay, events, q) + length);
         else if (replay->call_after[o] & 1u << (back - 1))
-            not_before(&time,
-                       replayed_end(replay, events, q) +
-                           least(reduced(least(slack, replay->least_gap_ns[2 * cell + 1]), less),
-                                 most));
+            not_before(
+                &time,
+                replayed_end(replay, events, q) +
+                    least(reduced(least(slack, replay->least_gap_ns[2 * cell + 1]), less), most));
     }
     return time;
 }
