@@ -27,6 +27,8 @@ _MOST_RANKS = 0.5  # of all ranks: with fewer, these have something that others 
 _TIMES_MEAN = 3.0  # of the pauses of a rank: one with more is apart from the others
 _TIMES_NOISE = 4.0  # what calls have beyond the usual where they have anything
 _ALIKE = 0.5  # the lower quartile of their lengths by the upper one: chance varies more
+_HALF, _PAUSE = 0.35, 0.65  # of a typical pause: shorter and longer ones
+_FEW = 0.2  # of the pauses: calls that are late by about half as much
 _LEAST_SHARE = 0.03  # of the run
 
 
@@ -52,6 +54,8 @@ def pauses_in_turn(waiting: Waiting, what_if: WhatIf) -> PausesInTurn | None:
     low, typical, high = np.quantile(lengths, (0.25, 0.5, 0.75)).tolist()
     if low < _ALIKE * high or not _go_round(waiting, events):
         return None
+    if not _are_apart(waiting, typical):
+        return None
     if BeyondMedian(waiting).of_all_ranks(events).mean() > 1 - _ALIKE:
         return None
     ranks = tuple(kernels.ranks[np.unique(kernels.rank[events // 3])].tolist())
@@ -64,12 +68,25 @@ def pauses_in_turn(waiting: Waiting, what_if: WhatIf) -> PausesInTurn | None:
     return PausesInTurn(ranks, len(events), round(typical), prediction)
 
 
+def _of_hosts(waiting: Waiting) -> Bools:
+    """By kernel whether its call came after work of the host, and not in the start-up."""
+    edge = waiting.dependencies.edge[::3]
+    own = (edge == _abi.EDGE_HOST) | (edge == _abi.EDGE_HOST_AFTER_SYNC)
+    return np.asarray(own & ~waiting.start_up)
+
+
+def _are_apart(waiting: Waiting, typical_ns: float) -> bool:
+    """Whether hardly any call is late by about half as much. Of many ranks that are late at random
+    one is always the latest, and that by a similar time; then others are late by less.
+    """
+    excess = waiting.excess_ns[::3][_of_hosts(waiting)] / typical_ns
+    pauses = int((excess > _PAUSE).sum())
+    return int(((excess > _HALF) & (excess <= _PAUSE)).sum()) < _FEW * pauses
+
+
 def _long_calls(waiting: Waiting) -> Ints:
     """Calls on the critical path that their hosts made far later than usual."""
-    dependencies = waiting.dependencies
-    edge = dependencies.edge[::3]
-    own: Bools = (edge == _abi.EDGE_HOST) | (edge == _abi.EDGE_HOST_AFTER_SYNC)
-    own &= ~waiting.start_up
+    own = _of_hosts(waiting)
     excess = waiting.excess_ns[::3]
     longer = excess[own & (excess > 0)]
     if not len(longer):
