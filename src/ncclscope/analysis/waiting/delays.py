@@ -30,7 +30,7 @@ from ncclscope.model.schema import NONE
 from ncclscope.threads import Threads
 
 _HORIZON_NS = 1_000_000_000  # before the start that waited
-_WORTH_THREADS = 1_000_000  # waits; windows of long runs have fewer, and threads of their own
+WORTH_THREADS = 1_000_000  # waits or kernels; windows of long runs have fewer, and own threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def _charge_in_threads(
         address(arrivals.events_ns), address(dependencies.before), address(lengths),
         address(dependencies.blocked), address(origin),
     )  # fmt: skip
-    parts = THREADS if len(waits) > _WORTH_THREADS else 1
+    parts = THREADS if len(waits) > WORTH_THREADS else 1
     edges = np.linspace(0, len(waits), parts + 1).astype(np.int64).tolist()
 
     def charged(begin: int, end: int) -> tuple[Ints, Ints, Ints]:

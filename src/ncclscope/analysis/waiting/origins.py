@@ -17,6 +17,7 @@ from ncclscope.analysis.waiting.arrivals import END, START, Arrivals, arrivals_o
 from ncclscope.analysis.waiting.clocks import with_agreeing_ends
 from ncclscope.analysis.waiting.critical_path import CriticalPath, critical_path
 from ncclscope.analysis.waiting.delays import (
+    WORTH_THREADS,
     CertainWaits,
     Charges,
     certain_waits,
@@ -42,6 +43,7 @@ from ncclscope.analysis.waiting.two_speeds import slower_ranks
 from ncclscope.analysis.waiting.usual_lengths import UsualLengths, usual_lengths_of
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
+from ncclscope.threads import Threads
 
 # Kinds of origins by the edge that was longer than usual.
 KINDS = {
@@ -130,10 +132,13 @@ class Waiting:
         self.kernels = kernels
         self.span = span
         self.arrivals: Arrivals = arrivals_of(kernels)
-        position, positions = positions_of(kernels)
-        self.dependencies: Dependencies = dependencies_of(
-            run, kernels, self.arrivals, position, positions
-        )
+        with Threads(1) as threads:
+            if len(kernels) > WORTH_THREADS:  # both take seconds, and need nothing of each other
+                threads.submit(lambda: self.certain_waits)
+            position, positions = positions_of(kernels)
+            self.dependencies: Dependencies = dependencies_of(
+                run, kernels, self.arrivals, position, positions
+            )
 
     def replayed(self, events_ns: Ints) -> "Waiting":
         """The same run with other times of its events."""

@@ -22,6 +22,7 @@ from ncclscope.analysis.waiting.rank_delays import (
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
+from ncclscope.threads import in_threads
 
 _LEAST_SHARE = 0.03  # of the run, by all pauses of a rank
 _TIMES_NOISE = 4.0  # what is long on other ranks
@@ -288,9 +289,10 @@ class BeyondMedian:
         dependencies = self._waiting.dependencies
         position, positions = dependencies.position.astype(np.int64), dependencies.positions
         length = dependencies.length_ns.reshape(-1, 3)
-        return tuple(
-            quantile_by_group(position, positions, length[:, event], 0.5) for event in (0, 1)
+        calls, starts = in_threads(
+            lambda event: quantile_by_group(position, positions, length[:, event], 0.5), (0, 1), 2
         )
+        return calls, starts
 
     def of(self, events: Ints) -> Floats:
         """By event how much longer the edge before it is."""

@@ -6,7 +6,8 @@ part of the gain, so what they may gain comes on top of it.
 
     reason                                              bound
     any prediction                                      a share of the gain
-    slow launches, single links, uneven steps           a larger share of it
+    slow launches, single links, uneven steps, many     a larger share of it
+    ranks that are slow one after the other
     few steps, lost records, bad clocks                 to all that the changed parts have beyond
                                                         the usual
     ranks that meet in collectives alone                the same, of what others waited for
@@ -38,6 +39,9 @@ from ncclscope.nccl.functions import ROOT_FIRST, waits_for
 
 # Of the gain: what predictions for jobs of the laboratory were off by.
 _DOUBT, _DOUBT_OF_UNEVEN_STEPS, _DOUBT_OF_LAUNCHES, _DOUBT_OF_LINKS = 0.08, 0.25, 0.6, 0.6
+_DOUBT_OF_TURNS = 0.6
+_MANY_TURNS = 4  # ranks that are slow one after the other
+_TURN = 0.5  # of the run, at most
 _FEW_STEPS = 10
 _UNEVEN = 1.12  # 90th percentile by median of the own time before an event
 _LONG_NS = 100_000  # own times that count for that
@@ -71,6 +75,8 @@ class PredictionErrors:
             return _DOUBT
         if _is_slow_to_launch(waiting, own):
             return _DOUBT_OF_LAUNCHES
+        if len(ranks) >= _MANY_TURNS and _have_turns(waiting, ranks):
+            return _DOUBT_OF_TURNS
         usual, high = (
             values.reshape(-1, 3)[own, :2]
             for values in (waiting.usual.median_ns, waiting.usual.high_ns)
@@ -211,6 +217,26 @@ def _events(waiting: Waiting, chosen: Bools, place: int) -> Ints:
     first = 3 * int(kernels.first_of_rank[place])
     last = first + 3 * int((kernels.rank == place).sum())
     return first + np.flatnonzero(chosen[first:last])
+
+
+def _have_turns(waiting: Waiting, ranks: tuple[int, ...]) -> bool:
+    """Whether most of these ranks take longer in a part of the run only. Of work that others hide,
+    each shows too little.
+    """
+    kernels, excess = waiting.kernels, waiting.own_excess_ns
+    call_ns, edges = (
+        waiting.arrivals.events_ns[:, 0],
+        np.append(kernels.first_of_rank, len(kernels)),
+    )
+    turns = 0
+    for place in np.searchsorted(kernels.ranks, ranks).tolist():
+        begin, end = edges[[place, place + 1]].tolist()
+        sums = np.cumsum(excess[begin:end])
+        if sums[-1] > 0:
+            most = np.searchsorted(sums, (0.1 * sums[-1], 0.9 * sums[-1]))
+            took_ns = float(np.diff(call_ns[begin + most])[0])
+            turns += took_ns < _TURN * waiting.steady_ns
+    return 2 * turns > len(ranks)
 
 
 def _is_slow_to_launch(waiting: Waiting, own: Bools) -> bool:
