@@ -19,7 +19,7 @@ from ncclscope.analysis.waiting.root_causes import LEAST_GAIN, RootCauses
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays.types import Floats, Ints
 
-_LEAST_RANKS = 3  # of the host: two slow ones may share it by chance
+_LEAST_LATE_RANKS = 3  # of the host: two slow ones may share it by chance
 _LEAST_OF_HOST = 0.3  # of its ranks
 _NOTABLE = 0.005  # of the run, for each rank that may wait
 _TIMES_NOISE = 2.0  # what began on any rank of another host
@@ -90,6 +90,6 @@ def late_host(began_ns: Floats, node_of: Ints, judged_ns: int) -> Ints | None:
         _NOTABLE * judged_ns * (len(began_ns) - 1), _TIMES_NOISE * float(elsewhere.max())
     )
     late = int((began_ns[places] > least_ns).sum())
-    if late < max(_LEAST_RANKS, _LEAST_OF_HOST * len(places)):
+    if late < max(_LEAST_LATE_RANKS, _LEAST_OF_HOST * len(places)):
         return None
     return places if behind_first_ns > elsewhere.sum() else None

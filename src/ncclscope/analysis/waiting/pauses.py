@@ -24,7 +24,7 @@ from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.threads import in_threads
 
-_LEAST_SHARE = 0.03  # of the run, by all pauses of a rank
+LEAST_SHARE = 0.03  # of the run, by all pauses of a rank
 _TIMES_NOISE = 4.0  # what is long on other ranks
 _LONG = 0.99  # quantile of the excess of edges
 _SAME_HOST = 0.75  # of the ranks of a host that pause together
@@ -90,7 +90,7 @@ def _of_ranks(
         kernels.rank, (on_path * (on_path > LEAST_PAUSE * now)).sum(axis=1), len(kernels.ranks)
     )
     pauses = []
-    for place in np.flatnonzero(sums >= _LEAST_SHARE * now).tolist():
+    for place in np.flatnonzero(sums >= LEAST_SHARE * now).tolist():
         rank = int(kernels.ranks[place])
         events = _events(waiting, place, on_path, LEAST_PAUSE * now)
         events = events[~beyond.of_all_ranks(events)]
@@ -110,7 +110,7 @@ def _without(
     keep[events] = False
     prediction = what_if.predict(Change(ranks=ranks), keep)
     gained = prediction.run_now_ns - prediction.run_then_ns
-    if gained < max(_LEAST_SHARE * waiting.judged_ns, prediction.noise_ns):
+    if gained < max(LEAST_SHARE * waiting.judged_ns, prediction.noise_ns):
         return None
     length = waiting.excess_ns[events].astype(np.int64)
     began = waiting.time_ns[events] - length
@@ -269,7 +269,7 @@ def standstills_of(waiting: Waiting) -> Standstills | None:
     events, length = events[chosen][::-1], length[chosen][::-1]
     together = beyond.of_all_ranks(events)
     events, length = events[together], length[together].astype(np.int64)
-    if length.sum() < _LEAST_SHARE * now:
+    if length.sum() < LEAST_SHARE * now:
         return None
     return Standstills(length, waiting.time_ns[events] - length)
 

@@ -15,21 +15,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.analysis.waiting.origins import Waiting
-from ncclscope.analysis.waiting.pauses import BeyondMedian
+from ncclscope.analysis.waiting.pauses import LEAST_SHARE, BeyondMedian
 from ncclscope.analysis.waiting.rank_delays import DENSE, MOST_KERNELS
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Ints
 
 _LEAST_PAUSES = 10
-_LEAST_RANKS = 4
+_LEAST_RANKS_IN_TURN = 4
 _MOST_RANKS = 0.5  # of all ranks: with fewer, these have something that others lack
 _TIMES_MEAN = 3.0  # of the pauses of a rank: one with more is apart from the others
 _TIMES_NOISE = 4.0  # what calls have beyond the usual where they have anything
 _ALIKE = 0.5  # the lower quartile of their lengths by the upper one: chance varies more
 _HALF, _PAUSE = 0.35, 0.65  # of a typical pause: shorter and longer ones
 _FEW = 0.2  # of the pauses: calls that are late by about half as much
-_LEAST_SHARE = 0.03  # of the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +44,11 @@ class PausesInTurn:
 def pauses_in_turn(waiting: Waiting, what_if: WhatIf) -> PausesInTurn | None:
     """Such pauses, where the run is notably shorter without them."""
     kernels = waiting.kernels
-    if len(kernels) > MOST_KERNELS or len(kernels.ranks) < _LEAST_RANKS:
+    if len(kernels) > MOST_KERNELS or len(kernels.ranks) < _LEAST_RANKS_IN_TURN:
         return None
     events = _long_calls(waiting)
     lengths = waiting.excess_ns[events]
-    if len(events) < _LEAST_PAUSES or lengths.sum() < _LEAST_SHARE * waiting.judged_ns:
+    if len(events) < _LEAST_PAUSES or lengths.sum() < LEAST_SHARE * waiting.judged_ns:
         return None
     low, typical, high = np.quantile(lengths, (0.25, 0.5, 0.75)).tolist()
     if low < _ALIKE * high or not _go_round(waiting, events):
@@ -63,7 +62,7 @@ def pauses_in_turn(waiting: Waiting, what_if: WhatIf) -> PausesInTurn | None:
     keep[events] = False
     prediction = what_if.predict(Change(ranks=ranks), keep)
     gained = prediction.run_now_ns - prediction.run_then_ns
-    if gained < max(_LEAST_SHARE * waiting.judged_ns, prediction.noise_ns):
+    if gained < max(LEAST_SHARE * waiting.judged_ns, prediction.noise_ns):
         return None
     return PausesInTurn(ranks, len(events), round(typical), prediction)
 
@@ -106,7 +105,7 @@ def _go_round(waiting: Waiting, events: Ints) -> bool:
     at = np.isin(position, np.unique(position[events // 3]))
     chances = np.bincount(kernels.rank[at], minlength=ranks)
     return bool(
-        paused.sum() >= max(_LEAST_RANKS, _MOST_RANKS * ranks)
+        paused.sum() >= max(_LEAST_RANKS_IN_TURN, _MOST_RANKS * ranks)
         and times.max() <= _TIMES_MEAN * times[paused].mean()
         and times.sum() < DENSE * chances.sum()
     )
