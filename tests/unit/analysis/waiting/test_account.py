@@ -209,7 +209,7 @@ def test_a_job_of_one_rank_has_no_account() -> None:
 def test_charges_in_threads_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     run = late(2, 3 * MS).run()
     one, victims = waiting(run).charges, waiting(run).waits_because_of([0, 2])
-    monkeypatch.setattr(delays, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(delays, "WORTH_THREADS", 0)
     several = waiting(run).charges
     assert one.by_event.any()
     for rank, waits in waiting(run).waits_because_of([0, 2]).items():
