@@ -6,6 +6,7 @@ import numpy as np
 
 from ncclscope.analysis.training_losses import late_calls, phase_excess
 from ncclscope.analysis.waiting.late_hosts import HostInTurn
+from ncclscope.analysis.waiting.origins import waiting_by_rank
 from ncclscope.analysis.waiting.rank_delays import Delays
 from ncclscope.analysis.waiting.root_causes import RootCauses
 from ncclscope.analysis.waiting.unequal_data import MoreData
@@ -212,10 +213,7 @@ def host_in_turn_finding(context: RuleContext, in_turn: HostInTurn) -> Finding:
     """A host whose ranks are late in turn."""
     first, share = in_turn.origins[0], max(in_turn.prediction.gained_share, 0.0)
     kind, host = KINDS.get(first.kind, "compute"), context.run.host_of[in_turn.ranks[0]]
-    by_rank: dict[int, int] = {}
-    for origin in in_turn.origins:
-        if origin.rank is not None:
-            by_rank[origin.rank] = by_rank.get(origin.rank, 0) + origin.waiting_ns
+    by_rank = waiting_by_rank(in_turn.origins)
     most = sorted(by_rank.items(), key=lambda own: -own[1])[:_MOST_NAMED]
     began = ", ".join(f"rank {rank} {duration(waiting_ns)}" for rank, waiting_ns in most)
     cost = cost_in_words(context, in_turn.prediction, share, "them")

@@ -3,7 +3,6 @@
 import numpy as np
 
 from ncclscope.analysis.waiting.late_hosts import began_by_rank_ns
-from ncclscope.analysis.waiting.origins import WaitingAccount
 from ncclscope.analysis.waiting.rank_delays import Delays, delays_of
 from ncclscope.analysis.waiting.root_causes import began_on_one
 from ncclscope.analysis.waiting.sampled_delays import SampledDelays
@@ -43,15 +42,6 @@ def late_by_sample(context: RuleContext) -> list[SampledDelays]:
     return [delays for delays in context.sampled_delays if delays.share >= PROBLEM_SHARE]
 
 
-def waiting_by_rank(account: WaitingAccount) -> dict[int, int]:
-    """Waiting in ns by the rank that it began on."""
-    sums: dict[int, int] = {}
-    for origin in account.origins:
-        if origin.rank is not None:
-            sums[origin.rank] = sums.get(origin.rank, 0) + origin.waiting_ns
-    return sums
-
-
 def only_origin(context: RuleContext) -> tuple[Delays, Prediction] | None:
     """The rank that nearly all waiting began on, and the run without it, where that is surely
     shorter. It may be late too seldom for a habit, or be tied to others too loosely to stand out.
@@ -65,14 +55,9 @@ def only_origin(context: RuleContext) -> tuple[Delays, Prediction] | None:
         return None
     rank = int(waiting.kernels.ranks[place])
     prediction = what_if.predict(Change(ranks=(rank,)))
-    if surely_gained_share(prediction) < PROBLEM_SHARE:
+    if prediction.least_gained_share < PROBLEM_SHARE:
         return None
     return delays_of(waiting, rank), prediction
-
-
-def surely_gained_share(prediction: Prediction) -> float:
-    """What is gained at least."""
-    return 1 - prediction.range_ns[1] / max(prediction.run_now_ns, 1)
 
 
 def severity(context: RuleContext, share: float) -> str:
@@ -103,8 +88,7 @@ def instead(prediction: Prediction) -> str:
     or, where that may be nothing, "the run of 6.44 s would be up to 22 % shorter".
     """
     run = duration(prediction.run_now_ns)
-    least_gained = 1 - prediction.range_ns[1] / max(prediction.run_now_ns, 1)
-    if not prediction.is_sure and least_gained < _NOTHING:
+    if not prediction.is_sure and prediction.least_gained_share < _NOTHING:
         most = percent(prediction.most_gained_share)
         return f"the run of {run} would be up to {most} shorter: how much cannot be told"
     if not prediction.is_sure:

@@ -23,7 +23,7 @@ from ncclscope.analysis.waiting.pauses import Pauses, Standstills, pauses_of, st
 from ncclscope.analysis.waiting.pauses_in_turn import PausesInTurn, pauses_in_turn
 from ncclscope.analysis.waiting.root_causes import RootCauses, root_causes
 from ncclscope.analysis.waiting.sampled_delays import SampledDelays, sampled_delays
-from ncclscope.analysis.waiting.unequal_data import ranks_with_more_data
+from ncclscope.analysis.waiting.unequal_data import MoreData, ranks_with_more_data
 from ncclscope.analysis.waiting.what_if import WhatIf
 from ncclscope.arrays.types import Ints
 from ncclscope.errors import FormatError
@@ -109,6 +109,13 @@ class RuleContext:
             return None
         return root_causes(self.waiting, self.what_if)
 
+    @cached_property
+    def more_data(self) -> dict[int, MoreData]:
+        """Late ranks that have more to do, because they receive more."""
+        if self.waiting is None or self.root_causes is None:
+            return {}
+        return ranks_with_more_data(self.waiting, self.root_causes.ranks)
+
     def waits_because_of(self, waiting: Waiting, rank: int) -> Ints:
         """By rank of `waiting` how long it waited because of this one (global). Those of late ranks
         are looked for at once.
@@ -141,12 +148,9 @@ class RuleContext:
         waiting, what_if, account = self.waiting, self.what_if, self.account
         if waiting is None or what_if is None or what_if.why_not or account is None:
             return None
-        causes = self.root_causes
-        if causes is not None and ranks_with_more_data(waiting, causes.ranks):
+        if self.more_data or self.heavy_stage is not None or self.only_root is not None:
             return None
-        if self.heavy_stage is not None or self.only_root is not None:
-            return None
-        return host_in_turn(waiting, what_if, account, causes, self.pauses)
+        return host_in_turn(waiting, what_if, account, self.root_causes, self.pauses)
 
     @cached_property
     def pauses_in_turn(self) -> PausesInTurn | None:

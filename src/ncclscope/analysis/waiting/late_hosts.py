@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.analysis.waiting.origins import Origin, Waiting, WaitingAccount
+from ncclscope.analysis.waiting.origins import Origin, Waiting, WaitingAccount, waiting_by_rank
 from ncclscope.analysis.waiting.pauses import Pauses
 from ncclscope.analysis.waiting.root_causes import LEAST_GAIN, RootCauses
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
@@ -67,11 +67,9 @@ def host_in_turn(
 
 def began_by_rank_ns(waiting: Waiting, account: WaitingAccount) -> Floats:
     """By place of a rank the waiting that began on it."""
-    sums = np.zeros(len(waiting.kernels.ranks))
-    for origin in account.origins:
-        if origin.rank is not None:
-            sums[np.searchsorted(waiting.kernels.ranks, origin.rank)] += origin.waiting_ns
-    return sums
+    by_rank = waiting_by_rank(account.origins)
+    ranks = waiting.kernels.ranks.tolist()
+    return np.array([by_rank.get(rank, 0) for rank in ranks], np.float64)
 
 
 def late_host(began_ns: Floats, node_of: Ints, judged_ns: int) -> Ints | None:

@@ -3,7 +3,7 @@
 Waiting = origins + structure + start-up + below the clock error + unknown, exactly.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -308,6 +308,15 @@ def account_of(waiting: Waiting, chosen: Bools | None = None) -> WaitingAccount:
         ranks=_ranks(waiting, charges, origins),
         unseen=waiting.kernels.unseen,
     )
+
+
+def waiting_by_rank(origins: Iterable[Origin]) -> dict[int, int]:
+    """Waiting in ns by the rank (global) that it began on."""
+    sums: dict[int, int] = {}
+    for origin in origins:
+        if origin.rank is not None:
+            sums[origin.rank] = sums.get(origin.rank, 0) + origin.waiting_ns
+    return sums
 
 
 def _origins(waiting: Waiting, charged: Ints, weight: Ints) -> tuple[Origin, ...]:

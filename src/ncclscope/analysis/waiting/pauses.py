@@ -106,15 +106,24 @@ def _without(
     waiting: Waiting, what_if: WhatIf, ranks: tuple[int, ...], events: Ints
 ) -> Pauses | None:
     """These pauses, where the run is notably shorter without them."""
-    keep = np.ones(len(waiting.time_ns), bool)
-    keep[events] = False
-    prediction = what_if.predict(Change(ranks=ranks), keep)
-    gained = prediction.run_now_ns - prediction.run_then_ns
-    if gained < max(LEAST_SHARE * waiting.judged_ns, prediction.noise_ns):
+    prediction = notable_prediction(waiting, what_if, ranks, events)
+    if prediction is None:
         return None
     length = waiting.excess_ns[events].astype(np.int64)
     began = waiting.time_ns[events] - length
     return Pauses(ranks, events, length, began, prediction, is_idle_root(waiting, events))
+
+
+def notable_prediction(
+    waiting: Waiting, what_if: WhatIf, ranks: tuple[int, ...], events: Ints
+) -> Prediction | None:
+    """The run without these pauses of ranks; None where it is not notably shorter."""
+    keep = np.ones(len(waiting.time_ns), bool)
+    keep[events] = False
+    prediction = what_if.predict(Change(ranks=ranks), keep)
+    gained = prediction.run_now_ns - prediction.run_then_ns
+    is_notable = gained >= max(LEAST_SHARE * waiting.judged_ns, prediction.noise_ns)
+    return prediction if is_notable else None
 
 
 def _of_hosts(waiting: Waiting, what_if: WhatIf, beyond: "BeyondMedian") -> list[Pauses]:

@@ -15,17 +15,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.analysis.waiting.origins import Waiting
-from ncclscope.analysis.waiting.pauses import LEAST_SHARE, BeyondMedian
+from ncclscope.analysis.waiting.pauses import LEAST_SHARE, BeyondMedian, notable_prediction
 from ncclscope.analysis.waiting.rank_delays import DENSE, MOST_KERNELS
-from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
+from ncclscope.analysis.waiting.what_if import Prediction, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Ints
 
 _LEAST_PAUSES = 10
 _LEAST_RANKS_IN_TURN = 4
-_MOST_RANKS = 0.5  # of all ranks: with fewer, these have something that others lack
+_LEAST_OF_RANKS = 0.5  # of all ranks: with fewer, these have something that others lack
 _TIMES_MEAN = 3.0  # of the pauses of a rank: one with more is apart from the others
 _TIMES_NOISE = 4.0  # what calls have beyond the usual where they have anything
+_TOGETHER = 0.5  # of the pauses, at most: most ranks have them at the same time
 _ALIKE = 0.5  # the lower quartile of their lengths by the upper one: chance varies more
 _HALF, _PAUSE = 0.35, 0.65  # of a typical pause: shorter and longer ones
 _FEW = 0.2  # of the pauses: calls that are late by about half as much
@@ -55,14 +56,11 @@ def pauses_in_turn(waiting: Waiting, what_if: WhatIf) -> PausesInTurn | None:
         return None
     if not _are_apart(waiting, typical):
         return None
-    if BeyondMedian(waiting).of_all_ranks(events).mean() > 1 - _ALIKE:
+    if BeyondMedian(waiting).of_all_ranks(events).mean() > _TOGETHER:
         return None
     ranks = tuple(kernels.ranks[np.unique(kernels.rank[events // 3])].tolist())
-    keep = np.ones(len(waiting.time_ns), bool)
-    keep[events] = False
-    prediction = what_if.predict(Change(ranks=ranks), keep)
-    gained = prediction.run_now_ns - prediction.run_then_ns
-    if gained < max(LEAST_SHARE * waiting.judged_ns, prediction.noise_ns):
+    prediction = notable_prediction(waiting, what_if, ranks, events)
+    if prediction is None:
         return None
     return PausesInTurn(ranks, len(events), round(typical), prediction)
 
@@ -105,7 +103,7 @@ def _go_round(waiting: Waiting, events: Ints) -> bool:
     at = np.isin(position, np.unique(position[events // 3]))
     chances = np.bincount(kernels.rank[at], minlength=ranks)
     return bool(
-        paused.sum() >= max(_LEAST_RANKS_IN_TURN, _MOST_RANKS * ranks)
+        paused.sum() >= max(_LEAST_RANKS_IN_TURN, _LEAST_OF_RANKS * ranks)
         and times.max() <= _TIMES_MEAN * times[paused].mean()
         and times.sum() < DENSE * chances.sum()
     )

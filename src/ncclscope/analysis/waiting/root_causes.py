@@ -51,6 +51,7 @@ LEAST_ON_PATH = 0.04  # of the run
 _MOST_OF_HOST = 0.75  # of its ranks
 _SEVERAL = 4  # late ranks
 _AS_MUCH = 0.75  # of the waiting that begins in the last of these
+_MORE_ALIKE = 0.25  # as many as are late, at most
 _LEAST_OF_ONE = 0.04  # of the run: what one of several ranks gains that do not stand out together
 _LEFT_BY_ONE = 0.1  # of that, at most, if it is the only cause
 
@@ -251,7 +252,7 @@ def _others_alike(kernels: Kernels, late: list[int], own: Floats) -> list[int]:
         return []
     alike = own >= _AS_MUCH * own[is_late].min(initial=np.inf)
     alike &= (own > 0) & ~is_late
-    few = alike.sum() <= (1 - _MOST_OF_HOST) * is_late.sum()
+    few = alike.sum() <= _MORE_ALIKE * is_late.sum()
     half = (alike | is_late).sum() <= len(own) // 2  # of more, nobody stands out
     return kernels.ranks[alike].tolist() if few and half else []
 

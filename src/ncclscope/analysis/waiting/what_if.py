@@ -80,6 +80,11 @@ class Prediction:
         return 1 - self.range_ns[0] / self.run_now_ns if self.run_now_ns else 0.0
 
     @property
+    def least_gained_share(self) -> float:
+        """The share of the run that is gained at least."""
+        return 1 - self.range_ns[1] / self.run_now_ns if self.run_now_ns else 0.0
+
+    @property
     def likely_gained_share(self) -> float:
         """The share of the run that is gained in the middle of the range."""
         return 1 - sum(self.range_ns) / 2 / self.run_now_ns if self.run_now_ns else 0.0

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
+from ncclscope.analysis.waiting.origins import Origin, WaitingAccount, waiting_by_rank
 from ncclscope.analysis.waiting.rank_delays import Delays
 from ncclscope.analysis.waiting.root_causes import RootCauses
-from ncclscope.analysis.waiting.unequal_data import ranks_with_more_data
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
 from ncclscope.diagnose.late_rank_findings import (
     alone_in_words,
@@ -23,7 +22,6 @@ from ncclscope.diagnose.late_ranks import (
     cost_in_words,
     late_by_sample,
     only_origin,
-    waiting_by_rank,
 )
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent
@@ -64,8 +62,7 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
     late = {delays.rank: delays for delays in causes.ranks}
     may_cost = _may_cost(context, causes)
     share_of = _shares(causes, may_cost)
-    assert context.waiting is not None
-    more_data = ranks_with_more_data(context.waiting, causes.ranks)
+    more_data = context.more_data
     hosts = _late_hosts(context, set(late) - more_data.keys())
     if len(hosts) > 1 and are_of_one_speed(context, list(causes.ranks)):
         hosts = {}  # older GPUs are one cause, however many hosts have them
@@ -242,7 +239,7 @@ def _nobody_in_particular(context: RuleContext, account: WaitingAccount) -> list
 def _largest_part(context: RuleContext, account: WaitingAccount) -> str:
     """What most of the waiting comes from."""
     first: Origin | None = account.origins[0] if account.origins else None
-    by_rank = waiting_by_rank(account)
+    by_rank = waiting_by_rank(account.origins)
     rank = max(by_rank, key=lambda rank: by_rank[rank], default=0)
     of_first = percent(by_rank.get(rank, 0) / max(account.total_ns - account.start_up_ns, 1))
     parts = {
