@@ -316,7 +316,7 @@ def _compare_with(
         return
     shown = np.flatnonzero((edge == others) & ~(least == most)[group])
     place = fine // 128  # the position
-    values = np.full((2, int(place.max()) + 1), np.inf)
+    values = np.full((2, int(place.max()) + 1), np.nan)  # unknown
     values[:, place[shown]] = usual[:, shown]
     usual[:, alone] = np.fmin(usual[:, alone], values[:, place[alone]])
 
