@@ -41,7 +41,7 @@ from ncclscope.model.schema import (
     Columns,
     empty,
 )
-from ncclscope.model.store.saved_model import Writer, load, manifest_of
+from ncclscope.model.store.saved_model import Writer, manifest_of
 from ncclscope.model.streams import PAIRS, StreamCounter, rules_of
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.limits import LARGEST_BYTES
@@ -167,7 +167,7 @@ class ImportBuilder:
             realtime_offset_ns=offset_ns,
             clocks=solve([0] * max(len(self._registry.nodes), 1)).nodes,
         )
-        return load(self._folder, self._writer.finish(self._folder, manifest_of(model, "")))
+        return self._writer.finish(self._folder, manifest_of(model, ""))
 
     def _sort(self) -> None:
         """Rows by process, as in every model."""

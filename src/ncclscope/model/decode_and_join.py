@@ -33,7 +33,6 @@ from ncclscope.model.store.checkpoints import (
 from ncclscope.model.store.saved_model import (
     Checked,
     Writer,
-    load,
     manifest_of,
     remove_checkpoints,
 )
@@ -67,7 +66,7 @@ def build(
             job.registry.assign_attempts()
             job.context.complete_columns(writer, job.rows)
             model, checked = _join(capture, writer, job, engine, progress)
-        return load(capture, writer.finish(capture, manifest_of(model, mark), checked))
+        return writer.finish(capture, manifest_of(model, mark), checked)
     except (NcclscopeError, OSError):  # of the latter one is a full disk
         # The next command goes on with what a cluster decoded.
         writer.kept = resumable and writer.has_checkpoints

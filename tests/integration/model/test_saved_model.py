@@ -95,6 +95,36 @@ def test_a_whole_model_is_used_again(copy: Path) -> None:
     assert before == {file: file.stat().st_mtime_ns for file in (copy / "model").iterdir()}
 
 
+def test_a_model_that_another_command_removes_is_still_read(
+    copy: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was saved a moment ago, and another command puts its own in that place."""
+    shutil.rmtree(copy / "model")
+    rename = Path.rename
+
+    def removed_at_once(self: Path, target: Path) -> Path:
+        renamed = rename(self, target)
+        if renamed.name == "model":
+            shutil.rmtree(renamed)
+        return renamed
+
+    monkeypatch.setattr(Path, "rename", removed_at_once)
+    model, expected = open_model(copy), open_model(whole)
+    for table, columns in expected.tables.items():
+        for name, values in columns.items():
+            assert np.array_equal(model.tables[table][name], values), (table, name)
+
+
+def test_the_model_of_a_quicker_command_stays(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of that command may be reading it."""
+    inode = (copy / "model").stat().st_ino
+    seal = open_model(copy).seal
+    monkeypatch.setattr("ncclscope.model.build.load_current", lambda *_: None)  # not there yet
+    assert open_model(copy).seal == seal
+    assert (copy / "model").stat().st_ino == inode
+    assert [path.name for path in copy.glob("*model*")] == ["model"]
+
+
 def test_columns_without_unknown_values_are_told(whole: Path) -> None:
     model = open_model(whole)
     for table, columns in model.tables.items():

@@ -35,7 +35,7 @@ from ncclscope.model.sql_views import (
     shown_columns,
 )
 from ncclscope.model.store.checksums import REFERENCES, DamagedError, record_of, wrong_reference
-from ncclscope.model.store.saved_model import Writer, load, manifest_of
+from ncclscope.model.store.saved_model import Writer, manifest_of
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.regular_files import open_binary
 
@@ -55,7 +55,7 @@ def read_dataset(
     try:
         with open_connection() as connection:
             model = _read(connection, path, schema, writer, progress)
-        return load(path, writer.finish(path, manifest_of(model, mark)))
+        return writer.finish(path, manifest_of(model, mark))
     except BaseException as error:
         writer.kept = False
         if isinstance(error, duckdb.Error):

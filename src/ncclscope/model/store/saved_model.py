@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -199,9 +199,9 @@ class Writer:
 
     def finish(
         self, capture: Path, manifest: dict[str, Any], checked: Checked | None = None
-    ) -> Path:
-        """Saves the model and returns its folder: the temporary one where the capture cannot be
-        written to. `checked`: what `check` returned.
+    ) -> Model:
+        """Saves the model, unless the capture cannot be written to. `checked`: what `check`
+        returned.
         """
         checked = self.check() if checked is None else checked
         whole = {
@@ -214,23 +214,36 @@ class Writer:
         }
         checksums = {name: checksum for name, (_, checksum) in checked.items()}
         manifest = {**manifest, "rows": self._rows, "whole": whole}
-        sealed = json.dumps(with_seal(self.folder, manifest, checksums))
-        write_private_text(self.folder / _MANIFEST, sealed)
+        sealed = with_seal(self.folder, manifest, checksums)
+        write_private_text(self.folder / _MANIFEST, json.dumps(sealed))
         remove_checkpoints(self.folder)
+        # Mapped before it is where other commands look: they may put theirs in its place.
+        model = load(capture, self.folder)
         self.close()
         if not self.kept:
-            return self.folder
+            return model
+        saved = self._save(capture, manifest["fingerprint"])
+        return saved or (replace(model, seal=sealed["seal"]) if self.kept else model)
+
+    def _save(self, capture: Path, mark: str) -> Model | None:
+        """Makes this the saved model. Where another command was quicker, its model stays and is
+        returned if it is the same one; else this one serves this run.
+        """
         place = capture / FOLDER
         try:
             if os.path.lexists(place):
                 if not is_saved_model(place):  # a folder of the user's own that has this name
                     raise FileExistsError(place)
+                # Workers may be reading it.
+                if mark and (saved := load_current(capture, mark)):
+                    self.kept = False
+                    return saved
                 shutil.rmtree(place, ignore_errors=True)
             self.folder.rename(place)
-        except OSError:  # another process was quicker: its model stays, this one serves this run
+        except OSError:
             self.kept = False
-            return self.folder
-        return place
+            return load_current(capture, mark) if mark else None
+        return None
 
     def discard(self) -> None:
         """Removes what was written."""
