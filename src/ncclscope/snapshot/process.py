@@ -49,7 +49,8 @@ from ncclscope.threads import in_threads
 LONGEST_NS = 1 << 55  # a year: more is damage
 _FOLDERS_OF_A_WORKER = 128  # fewer are not worth a worker process
 _FOLDERS_AT_ONCE = 64
-_FOLDERS_TRIED = 2  # to see whether files are at hand
+_WORKERS_THAT_WAIT = 2  # for files, more than there are CPUs
+_FOLDERS_TRIED = 4  # to see whether files are at hand
 _AT_HAND = 2.0  # times the CPU time of a reading
 _THREADS = 8
 
@@ -89,7 +90,9 @@ class Snapshots(NamedTuple):
 
 def read_snapshots(folders: list[Path]) -> Snapshots:
     """Snapshots of all these processes."""
-    workers = min(len(os.sched_getaffinity(0)), len(folders) // _FOLDERS_OF_A_WORKER)
+    workers = min(
+        len(os.sched_getaffinity(0)) + _WORKERS_THAT_WAIT, len(folders) // _FOLDERS_OF_A_WORKER
+    )
     now_ns, snapshots = time.time_ns(), Snapshots([], [])
     for answer in _read_in_workers(folders, now_ns, workers):
         if isinstance(answer, ProcessSnapshot):
@@ -123,15 +126,24 @@ def _read_in_threads(folders: list[Path], now_ns: int) -> list[ProcessSnapshot |
     """The same in this process: in threads on a network file system, where each file takes its
     time. Where files are at hand, threads would wait for each other, and take a sixth longer.
     """
-
-    began, worked = time.perf_counter(), time.thread_time()
-    answers = _read_settled_first(folders[:_FOLDERS_TRIED], now_ns)
-    took, worked = time.perf_counter() - began, time.thread_time() - worked
-    rest = folders[_FOLDERS_TRIED:]
-    if took < _AT_HAND * worked:
-        return answers + _read_settled_first(rest, now_ns)
+    answers: list[ProcessSnapshot | str] = []
+    tried = 0
+    for folder in folders[:_FOLDERS_TRIED]:
+        began, worked = _wall_and_cpu_s()
+        answers += _read_settled_first([folder], now_ns)
+        tried += 1
+        now, has_worked = _wall_and_cpu_s()
+        # Those before may have waited for a CPU.
+        if now - began < _AT_HAND * (has_worked - worked):
+            return answers + _read_settled_first(folders[tried:], now_ns)
+    rest = folders[tried:]
     each = in_threads(lambda folder: _read_settled_first([folder], now_ns), rest, _THREADS)
     return answers + [answer for of_folder in each for answer in of_folder]
+
+
+def _wall_and_cpu_s() -> tuple[float, float]:
+    """Clocks: of the world, and of this thread's work."""
+    return time.perf_counter(), time.thread_time()
 
 
 def _read_settled_first(folders: list[Path], now_ns: int) -> list[ProcessSnapshot | str]:
