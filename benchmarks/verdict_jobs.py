@@ -15,13 +15,14 @@ from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.snapshot.process import unfinished_snapshots
 from tests.support.laboratory.kinds import all_kinds, drops_and_late_ranks
 from tests.support.laboratory.process_kinds import process_kinds
+from tests.support.laboratory.random_jobs import random_kind
 from tests.support.laboratory.score import compare_exit_codes, may_be_said, score_capture
 from tests.support.laboratory.shapes import HEALTHY
 from tests.support.laboratory.truth import Kind
 
 Row = dict[str, Any]
-KINDS, HEALTHY_JOBS, GATES, SAMPLED, REAL_PROCESSES = (
-    "kinds", "healthy", "gates", "sampled", "processes",
+KINDS, HEALTHY_JOBS, GATES, SAMPLED, REAL_PROCESSES, RANDOM = (
+    "kinds", "healthy", "gates", "sampled", "processes", "random",
 )  # fmt: skip
 LARGE = 200  # ranks: jobs from here on are made once, and first
 HEALTHY_SEED = 101  # the first: rules were not tuned on these
@@ -54,14 +55,19 @@ def _scratch() -> Path:
 
 def score_kind(name: str, seed: int) -> Row:
     """One job, with all verbs asked about it."""
-    kind = _kinds().get(name) or process_kinds()[name]
+    kind = random_kind(seed) if name == RANDOM else _kinds().get(name) or process_kinds()[name]
     with tempfile.TemporaryDirectory(dir=_scratch()) as directory:
         capture = Path(directory) / "capture"
         truth = kind.write(capture, seed)
         row = score_capture(capture, truth).row()
     planted = [(one.kind, one.ranks, round(one.lost_share, 3)) for one in truth.origins]
     hangs = bool(truth.status.exit_code)
-    return row | {"truth": planted, "must": [one.must for one in truth.origins], "hangs": hangs}
+    named = {"kind": name, "planted": truth.kind}
+    return (
+        row
+        | named
+        | {"truth": planted, "must": [one.must for one in truth.origins], "hangs": hangs}
+    )
 
 
 def score_healthy(name: str, seed: int) -> Row:
@@ -115,6 +121,7 @@ PARTS: dict[str, Callable[[str, int], Row]] = {
     GATES: score_gates,
     SAMPLED: score_sampled,
     REAL_PROCESSES: score_kind,
+    RANDOM: score_kind,
 }
 
 
@@ -135,9 +142,16 @@ def score(job: tuple[str, str, int]) -> tuple[str, Row]:
 
 
 def all_jobs(
-    parts: Collection[str], words: list[str], seeds: int, healthy: int, largest: int
+    parts: Collection[str],
+    words: list[str],
+    seeds: int,
+    healthy: int,
+    largest: int,
+    random: range = range(0),
 ) -> list[tuple[str, str, int]]:
-    """Jobs in an order in which a run that is stopped has seen something of everything."""
+    """Jobs in an order in which a run that is stopped has seen something of everything. `random`:
+    seeds of jobs that nobody wrote.
+    """
     jobs: list[tuple[str, str, int]] = []
     kinds = {n: k for n, k in _kinds().items() if k.ranks <= largest}
     sampled = [f"{timing}: {kind.name}" for timing in RECORDINGS for kind in drops_and_late_ranks()]
@@ -154,5 +168,6 @@ def all_jobs(
                 for name, kind in kinds.items()
                 if not kind.faults and kind.ranks <= HEALTHY_RANKS
             ]
+    jobs += [(RANDOM, RANDOM, seed) for seed in random]
     jobs += [(REAL_PROCESSES, name, 1) for name in process_kinds()]
     return [job for job in jobs if job[0] in parts and all(word in job[1] for word in words)]

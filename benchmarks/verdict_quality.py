@@ -9,6 +9,10 @@ processes, without the page:
 and a part of it:
 
     python -m benchmarks.verdict_quality --parts kinds --only "mesh 4" --seeds 1
+    python -m benchmarks.verdict_quality --parts random --random 10001 200
+
+Rules may be made on random jobs of seeds below 10,000; those from there on show how they do on jobs
+that nobody has looked at.
 """
 
 import argparse
@@ -187,7 +191,7 @@ def summary(rows: list[Row]) -> list[Line]:
     parts: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         parts[row["part"]].append(row)
-    judged = parts["kinds"] + parts["processes"]
+    judged = parts["kinds"] + parts["processes"] + parts["random"]
     lines = _named(judged) + _healthy([*judged, *parts["healthy"]]) + _numbers(judged)
     if parts["gates"]:
         right = _sum(parts["gates"], "right")
@@ -330,9 +334,15 @@ def in_parts() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="that score")
     parser.add_argument("--minutes", type=float, default=24 * 60, help="then the rest is left out")
     parser.add_argument("-o", metavar="FILE", dest="output", type=Path, default=KEPT)
+    parser.add_argument(
+        "--random", nargs=2, type=int, metavar=("FIRST", "JOBS"), default=(1, 400),
+        help="the first seed of random jobs, and how many",
+    )  # fmt: skip
     given = parser.parse_args()
     parts = given.parts or [part for part in PARTS if part != REAL_PROCESSES]
-    jobs = all_jobs(parts, given.only, given.seeds, given.healthy, given.largest)
+    first, count = given.random
+    random = range(first, first + count)
+    jobs = all_jobs(parts, given.only, given.seeds, given.healthy, given.largest, random)
     given.output.parent.mkdir(parents=True, exist_ok=True)
     rows, left_out = measure(jobs[:: given.sample], given.processes, given.minutes, given.output)
     print(f"{misses(rows)}\n\n{body_of(rows, left_out)[0]}")
