@@ -28,6 +28,8 @@ LABELS = {
     "size": "class of message sizes by its upper end: " + ", ".join(SIZE_NAMES),
     "communicator": "its name, never its hash; `other` beyond the budget",
     "reason": "why, in a word or two",
+    "origin": "what was longer than usual where waiting began: host after sync, host, launch, gpu, "
+    "transfer; or structure, start-up, clock error, unknown",
     "gpu": "the GPU's number on its host, as NVML counts",
     "link": "a network interface (eth0), or a port of an InfiniBand card (mlx5_0/1)",
     "direction": "`tx` sent, `rx` received",

@@ -7,6 +7,8 @@ tests can run the same expressions in a real Prometheus within seconds.
 from dataclasses import dataclass
 
 STRAGGLER_SHARE = 0.1  # of the time that other ranks wait for a rank
+STANDS_OUT = 1.5  # times the mean of all ranks: else all are late in turn
+MOST_OF_HOST = 0.75  # of its ranks: then the host is late
 PASSED_ON = 3  # lateness by a rank's own waiting: with less, it passes waiting on
 SLOWED_SHARE = 0.2  # of the time that a GPU's clocks are lowered by hardware or heat
 BANDWIDTH_SHARE = 0.7  # of the median of its own history
@@ -57,6 +59,12 @@ def records(times: Times) -> list[Record]:
     beyond = by("run, communicator, rank", "communicator_gpu_seconds", '{scope!="intra"}')
     exchanges = by("run, rank", "least_gpu_seconds", '{function=~"Send|Recv"}')
     waited = "sum by (run, rank) (ncclscope:rank_excess:rate)"
+
+    def increase(metric: str) -> str:
+        name = f'ncclscope_{metric}_total{{rank!="other"}}'
+        return f"sum by (run, host, rank) (increase({name}[{window}]))"
+
+    covered = increase("waiting_account_seconds")
     return [
         Record("ncclscope:bytes:rate", by(work, "bytes")),
         Record("ncclscope:operations:rate", by(work, "operations")),
@@ -92,7 +100,54 @@ def records(times: Times) -> list[Record]:
             f"(count by ({group}) (ncclscope:rank_gpu_time:rate) - 1 > 0) "
             f"- ncclscope:rank_gpu_time:rate",
         ),
+        # Where serve accounts for waiting: how long others waited for what began on a rank, without
+        # roots that had no work to hand out. Absent while nothing is accounted for.
+        Record("ncclscope:waiting_time:increase", f"{covered} > 0"),
+        Record(
+            "ncclscope:waiting_caused:increase",
+            f"({increase('waiting_caused_seconds')} - {increase('waiting_for_work_seconds')}) "
+            "and ncclscope:waiting_time:increase",
+        ),
+        Record(
+            "ncclscope:waiting_caused:share",
+            "ncclscope:waiting_caused:increase / on (run, host, rank) "
+            "(sum by (run) (ncclscope:waiting_time:increase) - on (run) group_right () "
+            "ncclscope:waiting_time:increase > 0)",
+        ),
+        Record(
+            "ncclscope:waiting_caused_by_host:share",
+            "sum by (run, host) (ncclscope:waiting_caused:increase) / on (run, host) "
+            "(sum by (run) (ncclscope:waiting_time:increase) - on (run) group_right () "
+            "sum by (run, host) (ncclscope:waiting_time:increase) > 0)",
+        ),
     ]
+
+
+def _straggler() -> str:
+    """Who makes others wait: by the account of waiting where there is one, else by the time in
+    collectives alone. Ranks of a host that are all late are named as one.
+    """
+    rank, host = "ncclscope:waiting_caused:share", "ncclscope:waiting_caused_by_host:share"
+
+    def stands_out(share: str) -> str:
+        mean = f"on (run) group_left () ({STANDS_OUT} * avg by (run) ({share}))"
+        return f"{share} > {STRAGGLER_SHARE} and {share} > {mean}"
+
+    usual = f"on (run, host) group_left () (avg by (run, host) ({rank}) / 2)"
+    all_of_host = (
+        f"count by (run, host) ({rank} > {usual}) >= {MOST_OF_HOST} * count by (run, host) ({rank})"
+    )
+    # A rank that waited elsewhere as long as others wait for it here passed that on. Work beside
+    # communication hides a part of its waiting, so a share of it is enough.
+    collectives = (
+        "ncclscope:rank_lateness:rate - on (run, rank) group_left () "
+        f"ncclscope:rank_waited:rate > {STRAGGLER_SHARE} and ncclscope:rank_lateness:rate > "
+        f"on (run, rank) group_left () ({PASSED_ON} * ncclscope:rank_waited:rate)"
+    )
+    return (
+        f"({collectives}) unless on (run) {rank} or ({stands_out(rank)}) "
+        f"or ({stands_out(host)} and on (run, host) ({all_of_host}))"
+    )
 
 
 def alerts(times: Times) -> list[Alert]:
@@ -109,14 +164,11 @@ def alerts(times: Times) -> list[Alert]:
             "The process died; its peers will wait for it.",
         ),
         Alert(
-            # A rank that waited elsewhere as long as others wait for it here passed that on. Work
-            # beside communication hides a part of its waiting, so a share of it is enough.
-            "NcclStraggler",
-            "ncclscope:rank_lateness:rate - on (run, rank) group_left () "
-            f"ncclscope:rank_waited:rate > {STRAGGLER_SHARE} and ncclscope:rank_lateness:rate > "
-            f"on (run, rank) group_left () ({PASSED_ON} * ncclscope:rank_waited:rate)",
+            "NcclStraggler", _straggler(),
             times.patience, "warning",
-            "Rank {{ $labels.rank }} makes {{ $labels.communicator }} of {{ $labels.run }} wait",
+            "{{ if $labels.rank }}Rank {{ $labels.rank }}{{ else }}Host {{ $labels.host }}"
+            "{{ end }} makes {{ with $labels.communicator }}{{ . }}{{ else }}the others{{ end }} "
+            "of {{ $labels.run }} wait",
             "The others spend {{ $value | humanizePercentage }} of their time waiting for it.",
         ),
         Alert(

@@ -60,6 +60,7 @@ MEASURING = {
     "integration/live/test_prometheus.py::test_a_late_rank": "alerts on a job in real time",
     "integration/live/test_prometheus.py::test_every_panel": "no alert on a job in real time",
     "integration/live/test_top.py": "names the late rank of a job in real time",
+    "integration/live/test_waiting_accounts.py": "names the late rank of a job in real time",
     "integration/overhead/test_overhead.py::test_a_": "measures time",
     "integration/overhead/test_overhead.py::test_our_own_share": "measures time",
     "integration/recorder/test_sanitizers.py::test_c_unit_tests": "times how calls of the disk wait",

@@ -21,6 +21,7 @@ from ncclscope.live.metrics_server import MetricsServer
 from ncclscope.live.otlp import OtlpExport, otlp_endpoint
 from ncclscope.live.system_metrics import SystemMetrics
 from ncclscope.live.textfiles import write_textfiles
+from ncclscope.live.waiting_accounts import WaitingAccounts
 
 _DAY_S = 86400.0
 
@@ -53,12 +54,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.system:
         root, interval_s = arguments.system_root, arguments.system_interval
         system_metrics = SystemMetrics(root, interval_s, arguments.all_hosts)
+    accounts = WaitingAccounts(arguments.interval)
     cache = MetricsCache(
         follower,
         arguments.series,
         arguments.inspector_names,
         system_metrics,
         interval_s=arguments.interval,
+        accounts=None if arguments.once else accounts,
     )
     cache.read()
     for path in follower.unreadable:
@@ -82,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.textfile:
         print_message(f"ncclscope: writing {arguments.textfile}/ncclscope-*.prom")
         _write_until(stop, arguments, cache, hooks)
+        accounts.close()
         return 0
     server = _start(arguments, cache)
     print_message(f"ncclscope: {server.url}/metrics")
@@ -90,6 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     while not stop.wait(arguments.interval):
         cache.read_again()
         _look(hooks, follower)
+    accounts.close()
     server.stop()
     if otlp:
         otlp.stop()

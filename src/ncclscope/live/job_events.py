@@ -6,7 +6,7 @@ for one job and kind. A straggler must have been late in every reading for `stra
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,10 @@ class EventFinder:
         if HANG in self.kinds:
             yield from _hangs(jobs)
         if STRAGGLER in self.kinds:
-            yield from _stragglers(top_data(jobs, self.history))
+            accounted = {job.capture: job for job in jobs if job.waiting and job.waiting.is_made}
+            yield from _accounted_stragglers(accounted.values(), jobs)
+            rest = [job for job in jobs if job.capture not in accounted]
+            yield from _stragglers(top_data(rest, self.history))
 
 
 def _hangs(jobs: Sequence[FollowedJob]) -> Iterator[JobEvent]:
@@ -106,6 +109,31 @@ def _hangs(jobs: Sequence[FollowedJob]) -> Iterator[JobEvent]:
             tuple(dict.fromkeys(row.host for row in blamed)),
             line(verdict, status.post_mortem),
             status.simulated,
+        )
+
+
+def _accounted_stragglers(
+    captures: Iterable[FollowedJob], jobs: Sequence[FollowedJob]
+) -> Iterator[JobEvent]:
+    """The rank of each capture that the account of waiting blames."""
+    for job in captures:
+        late = job.waiting.late_rank(LATE_SHARE) if job.waiting else None
+        if late is None:
+            continue
+        rank, share = late
+        hosts = tuple(
+            own.host for own in jobs if own.capture == job.capture and rank in own.running_ranks
+        )
+        yield JobEvent(
+            STRAGGLER,
+            job.run,
+            os.path.abspath(job.capture),
+            "",
+            (rank,),
+            hosts,
+            f"rank {rank} ({', '.join(hosts)}) makes the others wait: they spend "
+            f"{100 * share:.0f} % of their time waiting for it",
+            bool(job.status and job.status.simulated),
         )
 
 

@@ -22,6 +22,7 @@ from ncclscope.diagnose.hang.judge import judge
 from ncclscope.diagnose.hang.verdict import Status
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.live.counter_reader import CounterReader, Reading
+from ncclscope.live.waiting_account import JobWaiting
 from ncclscope.model.process.launch_times import event_excess
 from ncclscope.regular_files import open_binary
 from ncclscope.snapshot.process import ProcessSnapshot, read_snapshot
@@ -81,6 +82,7 @@ class FollowedJob:
     judged_ns: int = 0
     read_ns: int = 0
     unreadable: int = 0
+    waiting: JobWaiting | None = None  # of all hosts; None: nobody asked
 
     @property
     def running(self) -> list[FollowedProcess]:
@@ -88,6 +90,16 @@ class FollowedJob:
         return [
             p for p in self.processes.values() if p.snapshot and p.snapshot.life in (ALIVE, STOPPED)
         ]
+
+    @property
+    def running_ranks(self) -> set[int]:
+        """Global ranks of the processes that are running."""
+        return {
+            state.global_rank
+            for process in self.running
+            for state in (process.snapshot.rank_states if process.snapshot else ())
+            if state.global_rank >= 0
+        }
 
 
 # ---- which captures ----

@@ -53,6 +53,7 @@ def job_samples(job: FollowedJob, previous: PreviousReading) -> Samples:
             samples.add("process_up", (_rank(snapshot.global_rank),), 0.0)
         # Sums over all ranks must not fall when a process ends.
         _add_counters_of_host(samples, process)
+    _add_waiting(samples, job)
     _add_bandwidths(samples, job, previous)
     _add_steps(samples, job, previous)
     previous.read_ns = job.read_ns
@@ -225,6 +226,24 @@ def _add_counters_of_host(samples: Samples, process: FollowedProcess) -> None:
         samples.add("rejected_stamps", (reason,), float(count))
     for key, histogram in process.reading.histograms.items():
         samples.add("operation_seconds", key, histogram)
+
+
+def _add_waiting(samples: Samples, job: FollowedJob) -> None:
+    """The account of waiting: of ranks those that run here; of the job on its first host."""
+    waiting = job.waiting
+    if waiting is None:
+        return
+    reason = "" if waiting.is_made else waiting.state
+    samples.add("waiting_account_made", (reason,), float(waiting.is_made))
+    for rank in job.running_ranks & set(waiting.caused_ns):
+        caused_ns = waiting.caused_ns[rank]
+        samples.add("waiting_caused_seconds", (_rank(rank),), caused_ns / _SECOND_NS)
+        idle_ns = waiting.idle_ns.get(rank, 0)
+        samples.add("waiting_for_work_seconds", (_rank(rank),), idle_ns / _SECOND_NS)
+        samples.add("waiting_account_seconds", (_rank(rank),), waiting.covered_ns / _SECOND_NS)
+    if job.host == waiting.first_host:
+        for origin, waiting_ns in waiting.origins_ns.items():
+            samples.add("waiting_seconds", (origin,), waiting_ns / _SECOND_NS)
 
 
 # ---- rates ----

@@ -19,6 +19,7 @@ from ncclscope.live.job_metrics import PreviousReading, job_samples
 from ncclscope.live.metrics import BY_NAME, OWN_METRICS, Metric
 from ncclscope.live.series import Labels, Samples, SeriesLimit, Value, with_run
 from ncclscope.live.system_metrics import SystemMetrics
+from ncclscope.live.waiting_accounts import WaitingAccounts
 from ncclscope.report.status import as_json
 
 _STALE_S = 15.0  # without a reading for this long, `serve` is not healthy
@@ -41,6 +42,7 @@ class MetricsCache:
     windows: dict[JobKey, Window] = field(default_factory=dict)
     run_names: dict[Path, str] = field(default_factory=dict)  # by capture: the label `run`
     by_run: dict[str, Series] = field(default_factory=dict)
+    accounts: WaitingAccounts | None = None  # None: nobody asks for them
     of_hosts: Series = field(default_factory=list)  # system counters
     statuses: dict[str, Any] = field(default_factory=dict)  # by run
     series: Series = field(default_factory=list)  # all of them
@@ -70,6 +72,8 @@ class MetricsCache:
         began = time.monotonic()
         self.follower.read()
         self._drop_state_of_finished_jobs()
+        if self.accounts:
+            self.accounts.look(self.follower.jobs.values(), began)
         self._read_jobs()
         if self.system_metrics:
             captures = (capture for capture, _ in self.follower.jobs)

@@ -6,7 +6,7 @@ nodes are aligned (align/), operations are matched across ranks (match/), and th
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,21 +48,25 @@ def build(
     progress: Progress | None,
     engine_of: Engines,
     keep: bool = True,
+    recent: Sequence[Path] | None = None,
 ) -> Model:
     """Decodes every process, aligns their clocks, matches their operations, and saves all of it,
     in the capture if `keep`.
 
-    `mark`: the capture's fingerprint.
+    `mark`: the capture's fingerprint. `recent`: these processes alone, of which the engine's
+    decoders read the ends of logs.
     """
     writer = Writer(capture, mark, keep)
     resumable = False
     try:
-        folders = process_folders(capture)
+        folders = process_folders(capture) if recent is None else list(recent)
         with engine_of(folders, writer.folder) as engine:
             resumable = engine.repeats
-            job = Job()
+            job = Job(recent=recent is not None)
             for ranges in _decode(folders, writer, job, progress, engine):
                 job.streams.join(ranges)
+            if job.recent:  # nothing says how many calls there were before
+                job.counts.incomplete = list(range(len(job.process_rows)))
             job.registry.assign_attempts()
             job.context.complete_columns(writer, job.rows)
             model, checked = _join(capture, writer, job, engine, progress)

@@ -27,6 +27,7 @@ class Job:
     receives: list[ProxyStepTimes] = field(default_factory=list)
     wall_ns: dict[int, int] = field(default_factory=dict)  # by node, wall clock minus monotonic
     context: ContextTables = field(default_factory=ContextTables)
+    recent: bool = False  # of each process only the end of its log was read
 
     @property
     def process_rows(self) -> list[ProcessRow]:

@@ -20,6 +20,8 @@ from ncclscope.model.job import Job
 from ncclscope.model.match.inferred_rooted import CHANGED, complete_rooted, may_be_rooted
 from ncclscope.model.match.instances import merge_instances
 from ncclscope.model.match.missing_operations import count_behind, missing_by_instance
+from ncclscope.model.match.recent_numbers import CHANGED as NUMBERED
+from ncclscope.model.match.recent_numbers import number_by_times
 from ncclscope.model.match.votes import majority
 from ncclscope.model.operation_files import OperationFiles
 from ncclscope.model.schema import NONE, TIME_COLUMNS, Columns
@@ -79,6 +81,11 @@ class JoinProcesses:
         if len(incomplete):
             self._map(NumberBySequence(*self._common, incomplete))
             self.operations.adopt("call_order")
+        if self.job.recent:
+            columns = self.operations.editable(NUMBERED)
+            nodes = range(len(self.job.registry.processes.nodes))
+            number_by_times(columns, [self.job.wall_ns[node] for node in nodes])
+            self.operations.save(columns, NUMBERED)
         if self._complete_rooted() or len(incomplete):
             self.job.streams = StreamCounter()
             for ranges in itertools.chain(*self._map(CountStreams(*self._common))):

@@ -58,9 +58,9 @@ pytestmark = pytest.mark.skipif(
 
 
 @contextmanager
-def prometheus(target: str, scratch: Path) -> Iterator[str]:
+def prometheus(target: str, scratch: Path, times: rules.Times = QUICK) -> Iterator[str]:
     """A Prometheus that scrapes `target` every second, with our rules; its address."""
-    (scratch / "rules.yml").write_text(rules.rules_yaml(QUICK, "1s"))
+    (scratch / "rules.yml").write_text(rules.rules_yaml(times, "1s"))
     config = (
         "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yml]\n"
         "scrape_configs:\n- job_name: nccl\n  static_configs: [{targets: ['%s']}]\n"
@@ -122,7 +122,11 @@ def filled(expression: str) -> str:
 
 @contextmanager
 def watched(
-    scenario: Scenario, scratch: Path, *options: str, mode: str = "profile"
+    scenario: Scenario,
+    scratch: Path,
+    *options: str,
+    mode: str = "profile",
+    times: rules.Times = QUICK,
 ) -> Iterator[str]:
     """A job, its server and a Prometheus that looks at it."""
     capture = scratch / "capture"
@@ -130,7 +134,7 @@ def watched(
         eventually(lambda: len(list(capture.glob("*/tally"))) == scenario.ranks)
         with (
             serving(capture, "--all-hosts", *options) as target,
-            prometheus(target, scratch) as url,
+            prometheus(target, scratch, times) as url,
         ):
             yield url
 
@@ -164,7 +168,8 @@ def test_every_panel_has_data_and_no_alert_fires(
         for expression in expressions:
             answered(url, expression)
         for record in rules.records(QUICK):
-            if record.name != "ncclscope:rank_p2p_excess:rate":  # nothing is sent in this job
+            # Nothing is sent in this job, and an account of waiting takes longer.
+            if record.name != "ncclscope:rank_p2p_excess:rate" and "waiting_" not in record.name:
                 assert value(url, record.name), record.name
         # The same number twice: bytes by the recorder's counts, and by Prometheus' own sum.
         (recorded,) = value(url, 'sum(ncclscope_bytes_total{function="AllGather"})')
@@ -328,6 +333,31 @@ def test_a_late_rank_and_a_drop_of_bandwidth_fire(tmp_path: Path) -> None:
         eventually(both, 150)
         # A busy machine makes other ranks late for a moment, too.
         assert late_ranks.most_common(1)[0][0] == "3", late_ranks
+
+
+def test_a_late_rank_of_a_pipeline_fires_alone(tmp_path: Path) -> None:
+    """Nothing but sends and receives: the account of waiting knows for whom they waited."""
+    job = replace(
+        HEALTHY,
+        ranks=8,
+        ranks_per_host=0,
+        compute_ms=30,
+        late=(Late(5, 60.0),),
+        communicators=(Communicators("pp"),),
+        calls=(Call("pp", "SendRecv", 1 << 18), Call("pp", "SendRecv", 1 << 18)),
+    )
+    # A window of the account every 6 s, or rarer where that takes long.
+    times = replace(QUICK, window="60s")
+    with watched(job, tmp_path, "--interval", "0.2", mode="trace", times=times) as url:
+
+        def late_ranks() -> list[str]:
+            return [
+                alert["labels"].get("rank", "")
+                for alert in ask(url, "alerts")["alerts"]
+                if alert["labels"]["alertname"] == "NcclStraggler" and alert["state"] == "firing"
+            ]
+
+        assert eventually(late_ranks, 150) == ["5"]
 
 
 def test_a_hang_fires_and_a_dead_process_goes_stale(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import re
 from collections import defaultdict
 
 from ncclscope.live.top_model import LATE_SHARE
+from ncclscope.live.waiting_account import STANDS_OUT
 from tests.support.paths import ROOT
 
 # Equal by chance, each with its own meaning, or lengths of lists.
@@ -62,3 +63,4 @@ def test_the_alert_for_stragglers_has_the_threshold_of_top() -> None:
     rules = (ROOT / "src" / "ncclscope" / "dashboards" / "ncclscope-rules.yml").read_text()
     (alert,) = re.findall(r"alert: NcclStraggler\n\s+expr: '(.*)'", rules)
     assert f"> {LATE_SHARE} and" in alert
+    assert f"({STANDS_OUT} * avg" in alert

@@ -18,6 +18,7 @@ from ncclscope.analysis.waiting.origins import (
 )
 from ncclscope.analysis.waiting.path_edges import path_in_window, selected_path
 from ncclscope.analysis.waiting.path_parts import PathPart, path_parts
+from ncclscope.analysis.waiting.rank_delays import delays_of
 from ncclscope.analysis.waiting.windows import (
     MOST_AT_ONCE,
     WINDOW,
@@ -27,8 +28,11 @@ from ncclscope.analysis.waiting.windows import (
     find_windows,
     in_windows,
     tasks_here,
+    window_between,
 )
 from ncclscope.model.model import Model
+
+_MOST_ASKED = 8  # ranks whose delays are looked at
 
 Answer = tuple[WaitingAccount | None, tuple[PathPart, ...]]
 AccountOf = Callable[[Model, Selection], Answer]  # waiting_account, or kept_waiting_account
@@ -85,6 +89,31 @@ def _in_windows(model: Model, selection: Selection, size: int, tasks: Tasks) -> 
     account, parts = found
     untimed = untimed_of(windows.current, windows.timed)
     return replace(account, unseen=untimed | account.unseen), parts
+
+
+@dataclass(frozen=True, slots=True)
+class RecentWaiting:
+    """The account of a part of a run, and ranks that were late for want of work."""
+
+    account: WaitingAccount
+    idle_roots: tuple[int, ...]  # of the ranks in which most waiting began
+
+
+def account_between(model: Model, since_ns: int | None, until_ns: int) -> RecentWaiting | None:
+    """The account of what the last rank came to between two times; None where no waiting can be
+    seen there. Without `since_ns` from the beginning of the run on.
+    """
+    window = window_between(model, since_ns, until_ns)
+    if window is None:
+        return None
+    kernels = kernels_of(window.run, np.arange(len(window.rows)), window.own)
+    if kernels is None:
+        return None
+    waiting = waiting_of_kernels(window.run, kernels, Span(since_ns, until_ns))
+    account = account_of(waiting, window.own[kernels.row])
+    most = [row.rank for row in account.ranks[:_MOST_ASKED] if row.origin_ns]
+    idle = tuple(rank for rank in most if delays_of(waiting, rank).as_idle_root)
+    return RecentWaiting(account, idle)
 
 
 def _parts_in_window(waiting: Waiting, selection: Selection) -> tuple[PathPart, ...]:

@@ -323,6 +323,22 @@ def window_at(model: Model, place: WindowPlace, sending: Bools) -> Window:
     return Window(run, rows, own, place.since_ns, place.until_ns)
 
 
+def window_between(model: Model, since_ns: int | None, until_ns: int) -> Window | None:
+    """The window between two times, with all operations of the model before it: what was usual is
+    learned of these, too. None where no operation is in it.
+    """
+    tasks = tasks_here(model)
+    rows = len(model.tables["operations"]["event"])
+    cuts = np.array(([] if since_ns is None else [since_ns]) + [until_ns], np.int64)
+    found = _FindRuns(tasks.model_of, cuts, rows)(slice(0, rows))
+    number = len(cuts) - 1
+    places = _places([[one for one in found if one[0] == number]], cuts)
+    if not places:
+        return None
+    sending = Run(model).sending
+    return window_at(model, places[0], sending)
+
+
 @dataclass(frozen=True, slots=True)
 class _InWindow:
     """What is found in one window."""

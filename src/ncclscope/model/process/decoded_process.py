@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ncclscope.arrays.joins import take_small
 from ncclscope.capture.context_lines import JobContext, read_context
-from ncclscope.capture.process import Process, open_process
+from ncclscope.capture.process import Process, open_process, open_recent
 from ncclscope.capture.segment import Blocks
 from ncclscope.capture.slot_log import SlotLog
 from ncclscope.errors import FormatError
@@ -85,10 +85,12 @@ def without_bulk(process: Process) -> Process:
     return replace(process, slots=no_slots, call_counts=())
 
 
-def decode_process(folder: Path) -> tuple[DecodedProcess, Columns] | str:
-    """One process of a capture with its columns, or why it cannot be read."""
+def decode_process(folder: Path, newest: int | None = None) -> tuple[DecodedProcess, Columns] | str:
+    """One process of a capture with its columns, or why it cannot be read. `newest`: of the end of
+    its log alone, at most this many slots of each of the last two files.
+    """
     try:
-        process = open_process(folder)
+        process = open_process(folder) if newest is None else open_recent(folder, newest)
     except (FormatError, OSError) as error:
         return str(error)
     words = Vocabulary()
