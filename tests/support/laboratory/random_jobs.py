@@ -35,7 +35,7 @@ class Statement:
     dimension: int = -1  # of the mesh; -1: all ranks
     ms: float = 0.0
     size_mb: float = 0.0
-    beside: bool = False  # computing goes on meanwhile
+    overlapped: bool = False  # computing goes on meanwhile
     micro_batches: int = 4  # of a pipe
 
 
@@ -82,7 +82,7 @@ class _Interpreter:
     def __init__(self, rank: Rank, load: Load, groups: dict[int, dict[int, Communicator]]) -> None:
         self.rank, self.load, self.groups = rank, load, groups
         self.last: Kernel | None = None
-        self.beside: list[Kernel] = []
+        self.overlapped: list[Kernel] = []
         self.scale = 1.0
 
     def compute(self, ms: float) -> None:
@@ -90,9 +90,9 @@ class _Interpreter:
 
     def joined(self) -> None:
         """What ran beside is needed from here on."""
-        if self.beside:
-            self.last = self.rank.compute(0.05, self.last, *self.beside)
-            self.beside = []
+        if self.overlapped:
+            self.last = self.rank.compute(0.05, self.last, *self.overlapped)
+            self.overlapped = []
 
     def communicate(self, one: Statement) -> None:
         communicator = self.groups[one.dimension].get(self.rank.number)
@@ -113,8 +113,8 @@ class _Interpreter:
         else:
             root = members[0] if one.what == "Broadcast" else -1
             made = self.rank.collective(communicator, one.what, size, self.last, root=root)
-        if one.beside:
-            self.beside.append(made)
+        if one.overlapped:
+            self.overlapped.append(made)
         else:
             self.last = made
 
@@ -198,7 +198,7 @@ def _layer(draw: Random, mesh: tuple[int, ...]) -> tuple[Statement, ...]:
         where = draw.choice([-1, *dimensions, *dimensions])
         what = draw.choice(_PARTNERS if draw.random() < 0.3 else _COLLECTIVES)
         size = exp(draw.uniform(-3, 3.6)) / (4 if what == "all to all" else 1)
-        statements.append(Statement(what, where, size_mb=size, beside=draw.random() < 0.35))
+        statements.append(Statement(what, where, size_mb=size, overlapped=draw.random() < 0.35))
     if draw.random() < 0.3:
         statements.append(Statement("compute", ms=exp(draw.uniform(-1.5, 1.0))))
     if draw.random() < 0.08:
