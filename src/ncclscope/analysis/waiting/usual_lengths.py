@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ncclscope.analysis.waiting.arrivals import END, START, Arrivals
 from ncclscope.analysis.waiting.dependencies import HELD_BACK, Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels
+from ncclscope.analysis.waiting.lone_edges import lone_usual_ns
 from ncclscope.analysis.waiting.overlap import TIGHT_NS
 from ncclscope.analysis.waiting.own_past import HIGH, own_past
 from ncclscope.analysis.waiting.own_roles import with_own_roles
@@ -161,6 +162,7 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
         own = (edge == _abi.EDGE_HOST_AFTER_SYNC) & ~full[dependencies.position]
         _compare_with(_abi.EDGE_HOST, usual, fine, groups[0], rank, edge, own)
         usual /= edges.hosts.too_long
+    np.fmin(usual, lone_usual_ns(kernels, dependencies, groups[0], event, edges.sample), out=usual)
     usual = with_own_roles(kernels.serves, groups[0], length, usual, edges.sample)
     table = _quantiles(groups[0], rank, length, lasting)
     steady = _steady(table, ranks)[0]
