@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from tests.support.laboratory.beside_kinds import beside_kinds
 from tests.support.laboratory.events import Machine
 from tests.support.laboratory.faults import QUIET, TRANSCRIPTS, Fault
 from tests.support.laboratory.held_out_kinds import held_out_kinds
@@ -344,7 +345,7 @@ def all_kinds() -> dict[str, Kind]:
     """Every kind by its name."""
     parts = (
         _data_parallel(), _sharded(), _pipelines(), _exchanges(), _records(), held_out_kinds(),
-        uncommon_kinds(), missed_kinds(), waiting_kinds(),
+        uncommon_kinds(), missed_kinds(), waiting_kinds(), beside_kinds(),
     )  # fmt: skip
     kinds = [kind for part in parts for kind in part]
     table = {kind.name: kind for kind in kinds}

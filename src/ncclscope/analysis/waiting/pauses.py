@@ -92,10 +92,10 @@ def _of_ranks(
     pauses = []
     for place in np.flatnonzero(sums >= LEAST_SHARE * now).tolist():
         rank = int(kernels.ranks[place])
-        events = _events(waiting, place, on_path, LEAST_PAUSE * now)
-        events = events[~beyond.of_all_ranks(events)]
+        events = _long_delays(waiting, place, on_path, LEAST_PAUSE * now)
         if rank in late:
-            events = np.intersect1d(events, late[rank])
+            events = np.intersect1d(_seldom(waiting, place, events), late[rank])
+        events = events[~beyond.of_all_ranks(events)]
         own = _without(waiting, what_if, (rank,), events) if len(events) else None
         if own is not None:
             pauses.append(own)
@@ -344,18 +344,21 @@ class BeyondMedian:
         return together
 
 
-def _events(waiting: Waiting, place: int, on_path: np.ndarray, least_ns: float) -> Ints:
-    """Events of a rank with a pause before them: far longer than what is long on other ranks, and
-    seldom; none where such delays are a habit.
-    """
+def _long_delays(waiting: Waiting, place: int, on_path: np.ndarray, least_ns: float) -> Ints:
+    """Events of a rank with a delay before them that is far longer than what is long on others."""
     own = waiting.kernels.rank == place
     others = waiting.excess_ns.reshape(-1, 3)[~own & ~waiting.start_up, :2]
     noise = float(np.quantile(others, _LONG)) if others.size else 0.0
     limit = max(least_ns, _TIMES_NOISE * noise)
     rows, columns = np.nonzero((on_path > limit) & own[:, None])
-    events = np.sort(3 * rows + columns)
+    return np.asarray(np.sort(3 * rows + columns))
+
+
+def _seldom(waiting: Waiting, place: int, events: Ints) -> Ints:
+    """These events of a rank; none where such delays are a habit."""
     if len(events) < OFTEN:
-        return np.asarray(events)
+        return events
+    own = waiting.kernels.rank == place
     positions = np.unique(waiting.dependencies.position[events // 3])
     chances = int(np.isin(waiting.dependencies.position[own], positions).sum())
-    return np.asarray(events if len(events) < DENSE * chances else events[:0])
+    return events if len(events) < DENSE * chances else events[:0]

@@ -52,6 +52,7 @@ _MOST_OF_HOST = 0.75  # of its ranks
 _SEVERAL = 4  # late ranks
 _AS_MUCH = 0.75  # of the waiting that begins in the last of these
 _MORE_ALIKE = 0.25  # as many as are late, at most
+_LEAST_BEGUN = 0.01  # of the waiting that began on another rank
 _LEAST_OF_ONE = 0.04  # of the run: what one of several ranks gains that do not stand out together
 _LEFT_BY_ONE = 0.1  # of that, at most, if it is the only cause
 
@@ -226,13 +227,15 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     # Neither steps that are long for all ranks nor single pauses hide a habit.
     most = steady >= _MOST_OF_IT * _trimmed_excess_ns(left, habit)
     least = _LEAD * left.judged_ns if _is_tied_loosely(left) else 0.0
+    # Ranks that passed on what they waited for may look slow: a later round finds those that are.
+    begun = own > _LEAST_BEGUN * own.max(initial=0.0)
     late = []
     for place in np.flatnonzero((sums >= least) & candidates).tolist():
         rank = int(kernels.ranks[place])
         if (
             (habit[place] and (most[place] or _is_significant(left, rank, candidates)))
             or (more[place] and _is_no_chance(left, rank, candidates, bool(long[place])))
-            or (long[place] and own[place] > 0 and _is_often_long(left, rank, candidates))
+            or (long[place] and begun[place] and _is_often_long(left, rank, candidates))
             or (_is_only_origin(left, own, place) and delays_of(left, rank).steady)
             or leads[place]
             or slower[place]
@@ -348,24 +351,38 @@ def _is_no_chance(waiting: Waiting, rank: int, candidates: Bools, is_long: bool)
     delays = delays_of(waiting, rank)
     short = delays.typical_ns < LEAST_PAUSE * waiting.judged_ns
     seldom = is_long and short and delays.times >= OFTEN
-    if not (delays.steady or seldom) or not _is_significant(waiting, rank, candidates):
+    if not (delays.steady or seldom):
         return False
-    kernels = waiting.kernels
+    kernels, excess = waiting.kernels, waiting.own_excess_ns
     long = waiting.excess_ns.reshape(-1, 3)[:, :2] >= delays.typical_ns / 2
     long[waiting.start_up] = False
-    times = _by_rank(waiting, long[:, 0].astype(np.float64) + long[:, START])
-    most = float(times[~candidates].max(initial=0))
-    own = float(times[np.searchsorted(kernels.ranks, rank)])
-    return is_no_chance(own, most)
+    charged = waiting.charges.by_event.reshape(-1, 3)[:, :2] > 0
+    place = int(np.searchsorted(kernels.ranks, rank))
+    # Of work that a rank has by design others may be long in as many steps, and nobody waits.
+    for delayed, lengths in (
+        (long, excess),
+        (long & charged, _steady_charges(waiting)[:, :2].sum(axis=1)),
+    ):
+        times = _by_rank(waiting, delayed.sum(axis=1).astype(np.float64))
+        most = float(times[~candidates].max(initial=0))
+        if _are_significant(waiting, lengths, place, candidates) and is_no_chance(
+            float(times[place]), most
+        ):
+            return True
+    return False
 
 
 def _is_significant(waiting: Waiting, rank: int, candidates: Bools) -> bool:
     """Whether delays of a rank sum to more than those of ranks that do not stand out, by more than
     as many delays of their lengths vary by chance.
     """
-    excess = waiting.own_excess_ns
-    sums, squares = _by_rank(waiting, excess), _by_rank(waiting, excess * excess)
     place = int(np.searchsorted(waiting.kernels.ranks, rank))
+    return _are_significant(waiting, waiting.own_excess_ns, place, candidates)
+
+
+def _are_significant(waiting: Waiting, lengths: Floats, place: int, candidates: Bools) -> bool:
+    """The same of `lengths` by kernel."""
+    sums, squares = _by_rank(waiting, lengths), _by_rank(waiting, lengths * lengths)
     most = float(sums[~candidates].max(initial=0.0))
     return bool(sums[place] > most + DEVIATIONS * np.sqrt(squares[place]))
 
