@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tests.support.laboratory.beside_kinds import beside_kinds
 from tests.support.laboratory.events import Machine
 from tests.support.laboratory.faults import QUIET, TRANSCRIPTS, Fault
 from tests.support.laboratory.held_out_kinds import held_out_kinds
+from tests.support.laboratory.hiding_kinds import hiding_kinds
 from tests.support.laboratory.mesh import Mesh
 from tests.support.laboratory.missed_kinds import missed_kinds
 from tests.support.laboratory.programs import (
@@ -345,7 +345,7 @@ def all_kinds() -> dict[str, Kind]:
     """Every kind by its name."""
     parts = (
         _data_parallel(), _sharded(), _pipelines(), _exchanges(), _records(), held_out_kinds(),
-        uncommon_kinds(), missed_kinds(), waiting_kinds(), beside_kinds(),
+        uncommon_kinds(), missed_kinds(), waiting_kinds(), hiding_kinds(),
     )  # fmt: skip
     kinds = [kind for part in parts for kind in part]
     table = {kind.name: kind for kind in kinds}

@@ -6,8 +6,9 @@ from typing import Any, cast
 import numpy as np
 
 from ncclscope.analysis.waiting.lone_edges import lone_usual_ns
-from ncclscope.arrays import _abi
+from ncclscope.analysis.waiting.origins import KINDS
 
+EDGES = {name: code for code, name in KINDS.items()}
 RANKS, STEPS = 4, 24
 PAUSE_NS, STEP_NS = 120_000_000, 200_000_000
 GATHER, REDUCE = 0, 1  # positions
@@ -21,7 +22,7 @@ def job(
     """
     count = 2 * RANKS * STEPS
     events = np.zeros((count, 3), np.int64)
-    edge = np.full((count, 3), _abi.EDGE_HOST, np.int8)
+    edge = np.full((count, 3), EDGES["host"], np.int8)
     back, before = np.zeros((count, 3), np.int8), np.zeros((count, 3), np.int64)
     for rank in range(RANKS):
         for step in range(STEPS):
@@ -31,7 +32,7 @@ def job(
             called = begin + 10_000_000 - ahead_ns
             if step in pauses.get(rank, ()):
                 called = begin + 10_000_000 + PAUSE_NS
-                edge[gather + 1, 0] = _abi.EDGE_HOST_AFTER_SYNC
+                edge[gather + 1, 0] = EDGES["host after sync"]
                 back[gather + 1, 0], before[gather + 1, 0] = 1, 3 * gather + 2
             events[gather + 1] = called, called + 1000, called + 2000
     kernels = SimpleNamespace(

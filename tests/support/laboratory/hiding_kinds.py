@@ -38,7 +38,7 @@ def evaluation_program(job: Job, load: Evaluation) -> Program:
     return program
 
 
-def beside_kinds() -> Iterator[Kind]:
+def hiding_kinds() -> Iterator[Kind]:
     """All of them."""
     yield from shape("evaluation 3, rank 0 writes", evaluation_program, Evaluation(), {
         "slow GPU": (gpu(1, 1.3),),
