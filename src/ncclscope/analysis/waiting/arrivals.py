@@ -49,8 +49,22 @@ def arrivals_of(kernels: Kernels) -> Arrivals:
     last[own[later]] = other[later]
     wait = np.maximum(start[last] - start, 0)
     events = kernels.events_ns.copy()
-    events[:, END] = np.maximum(end, start + wait)
+    events[:, END] = np.maximum(end, np.minimum(start + wait, _next_start_ns(kernels)))
     return Arrivals(last, wait, events, waits_for)
+
+
+def _next_start_ns(kernels: Kernels) -> Ints:
+    """By kernel the start of the next one on its stream: it cannot end later, however badly clocks
+    agree. Later than all for the last one of a stream, and where both overlap on record.
+    """
+    start, end = kernels.events_ns[:, START], kernels.events_ns[:, END]
+    order = np.lexsort((start, kernels.stream))
+    behind, before = order[1:], order[:-1]
+    follows = kernels.stream[behind] == kernels.stream[before]
+    follows &= start[behind] >= end[before]
+    result = np.full(len(start), np.iinfo(np.int64).max)
+    result[before[follows]] = start[behind[follows]]
+    return result
 
 
 def _last_of_meetings(kernels: Kernels) -> Numbers:
