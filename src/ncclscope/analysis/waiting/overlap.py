@@ -24,6 +24,7 @@ _LONG_WAIT = 0.7  # of the usual gap: a wait that shows whether the gap shrinks 
 _LONGER_WAIT = 1.2  # times the gap of other ranks: less may leave some of it, as work varies
 _SHRUNK = 0.6  # of the usual gap
 _LEAST_TELLING = 3
+_FEW_RANKS = 2  # that wait: one of them may be the only one whose waits vary
 
 
 def overlaps_wait(
@@ -96,8 +97,33 @@ def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
 
 def gap_slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints) -> Floats:
     """By start how gaps of its cell change with waits, on the same rank: -1 beside, 0 behind, NaN
-    unknown. A gap that is gone says nothing.
+    unknown. A gap that is gone says nothing. Nor does one rank of several say it alone: one that is
+    slow for a while waits less then, and its gaps are longer.
     """
     loose = gap > TIGHT_NS
     cells = int(cell.max(initial=0)) + 1
-    return slopes(cell[loose], cells, rank[loose], gap[loose], wait[loose])[cell]
+    own = cell[loose], rank[loose], gap[loose], wait[loose]
+    slope = slopes(own[0], cells, *own[1:])
+    alone = _decides_alone(*own[:2], own[3])
+    if alone.any():
+        decided = np.zeros(cells, bool)
+        decided[own[0][alone]] = True
+        of_others = slopes(own[0][~alone], cells, *(values[~alone] for values in own[1:]))
+        slope = np.where(decided, of_others, slope)
+    return np.asarray(slope[cell])
+
+
+def _decides_alone(cell: Ints, rank: Ints, wait: Ints) -> Bools:
+    """By gap whether most of what waits of its cell vary is that of its rank, where several other
+    ranks wait as well.
+    """
+    ranks = int(rank.max(initial=0)) + 1
+    key, keys = factorize(cell * ranks + rank)
+    key = key.astype(np.int64)
+    mean = np.bincount(key, wait, minlength=keys) / np.bincount(key, minlength=keys)
+    squares = np.bincount(key, (wait - mean[key]) ** 2, minlength=keys)
+    of_key = np.zeros(keys, np.int64)
+    of_key[key] = cell
+    total = np.bincount(of_key, squares)[of_key]
+    waiting = np.bincount(of_key, squares > 0)[of_key]
+    return np.asarray(((2 * squares > total) & (waiting > _FEW_RANKS))[key])

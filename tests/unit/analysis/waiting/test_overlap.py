@@ -26,6 +26,21 @@ def test_one_start_of_each_rank_shows_no_slope() -> None:
     np.testing.assert_allclose(slopes, -1, atol=0.01)
 
 
+def test_one_rank_of_several_does_not_decide_alone_that_work_overlaps() -> None:
+    """It is slow in every other step: its gaps are longer then, and it waits less."""
+    rng = np.random.default_rng(1)
+    ranks = np.repeat(np.arange(5), 30)
+    slow = (ranks == 2) & (np.arange(150) % 2 == 0)
+    gap = (3 * MS + rng.normal(0, MS // 5, 150) + slow * MS).astype(np.int64)
+    wait = (2.5 * MS + rng.normal(0, MS // 20, 150) - slow * MS).astype(np.int64)
+    cell = np.zeros(150, np.int64)
+    assert np.isnan(gap_slopes(cell, ranks, gap, wait)).all()
+    beside = gap_slopes(cell, ranks, gap - (wait - wait.min()), wait)
+    assert np.isnan(beside).all()  # others vary too little to tell, whatever it is
+    waits = wait + (rng.normal(0, 1, 150) * MS).astype(np.int64)
+    np.testing.assert_allclose(gap_slopes(cell, ranks, 9 * MS + gap - waits, waits), -1, atol=0.2)
+
+
 def test_later_steps_tell_that_the_first_ones_overlap_as_well(tmp_path: Path) -> None:
     all_kinds()["ddp 8, long buckets, late rank"].write(tmp_path / "c", 1)
     waiting = waiting_of(Run(ncclscope.open(str(tmp_path / "c")).model))
