@@ -130,13 +130,16 @@ def _only_cause(
 def _certain_origins(waiting: Waiting, ranks: tuple[int, ...]) -> tuple[int, ...]:
     """Ranks of these whose delays others did wait for. Bad clocks make a rank look slow, too, but
     nobody waits for that. Of ranks of one speed others wait for the last one: any of them counts.
+    Steady excess counts a delay at each edge that shows it, of which others wait for one.
     """
     places = np.searchsorted(waiting.kernels.ranks, ranks)
     charged = _steady_charges(waiting)
     waited_for = _by_rank(waiting, charged[:, 0] + charged[:, START])
     slower = waiting.slower_ranks
     waited_for[slower] = waited_for[slower].sum()
-    certain = waited_for[places] >= _WAITED_FOR * waiting.usual.steady_excess_ns[places]
+    once = _by_rank(waiting, waiting.own_excess_ns)
+    excess = np.minimum(waiting.usual.steady_excess_ns, once)
+    certain = waited_for[places] >= _WAITED_FOR * excess[places]
     return tuple(rank for rank, is_certain in zip(ranks, certain, strict=True) if is_certain)
 
 
@@ -230,7 +233,8 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     # Ranks that passed on what they waited for may look slow: a later round finds those that are.
     begun = own > _LEAST_BEGUN * own.max(initial=0.0)
     late = []
-    for place in np.flatnonzero((sums >= least) & candidates).tolist():
+    # A lead that nobody loses time by is not on the critical path.
+    for place in np.flatnonzero(((sums >= least) | leads) & candidates).tolist():
         rank = int(kernels.ranks[place])
         if (
             (habit[place] and (most[place] or _is_significant(left, rank, candidates)))
