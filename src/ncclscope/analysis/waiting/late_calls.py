@@ -3,7 +3,8 @@
 Hosts run ahead of their GPUs and wait for them now and then: every fifth step, when the loss is
 printed. Then repeats of a position contradict each other, and cannot tell. The late calls alone
 can: what a host does after it waited takes about the same time in each repeat, and so does what
-it does instead of waiting. And a host that waited goes on right after the end.
+it does instead of waiting. And a host that waited goes on right after the end. So does one that
+was slow to launch the kernel, where that is short: the launch tells.
 
     since the last end    0.6   0.5   0.6      since the call before   91    84    97    waited
     since the last end    3.1   4.6   2.2      since the call before   20.5  20.4  20.6  was busy
@@ -16,7 +17,7 @@ import numpy as np
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
 from ncclscope.analysis.waiting.quantiles import member_quantiles, quantile_by_group
 from ncclscope.arrays.joins import factorize
-from ncclscope.arrays.types import Floats, Ints
+from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.threads import in_threads
 
 BUSY, UNDECIDED = -1, 0  # else: how many calls back the kernel is that the host waited for
@@ -74,7 +75,16 @@ def late_calls(
     enough = count >= _LEAST_LATE
     is_wait = (right_after | (enough & (_STEADIER * waited < busy)))[group]
     is_busy = (enough & ~right_after & (_STEADIER * busy < waited))[group] | (back == UNDECIDED)
+    is_busy |= _follow_launches(kernels, rows, usual_call_ns[position[rows]])
     return LateCalls(rows, np.where(is_busy, BUSY, np.where(is_wait, back, UNDECIDED)))
+
+
+def _follow_launches(kernels: Kernels, rows: Ints, usual_call_ns: Ints) -> Bools:
+    """By call whether it comes soon after the launch of the call before, which took long."""
+    call, launched = kernels.events_ns[:, 0], kernels.launched_ns[rows - 1]
+    since = call[rows] - launched
+    in_launch = launched - call[rows - 1] > (call[rows] - call[rows - 1]) / 2
+    return np.asarray(in_launch & (since >= 0) & (since <= LATE * usual_call_ns))
 
 
 def _middle_and_spread(group: Ints, groups: int, values: Ints) -> tuple[Floats, Floats]:
