@@ -19,8 +19,11 @@ import numpy as np
 
 from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.origins import Waiting
-from ncclscope.analysis.waiting.work_during_chains import waited_in_chain_ns
+from ncclscope.analysis.waiting.quantiles import member_quantiles
+from ncclscope.analysis.waiting.shorter_edges import places_in_step
+from ncclscope.analysis.waiting.work_during_chains import waited_before_ns, waited_in_chain_ns
 from ncclscope.arrays import _abi
+from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
 
 _LEAST_WORK_NS = 100_000  # before a start that shows how quick a GPU is; less is launching
@@ -68,7 +71,32 @@ def remaining_work_ns(waiting: Waiting, events: Ints, overlaps_chain: Bools) -> 
             counts = is_start[own] | late_by_link[own] | (slowness >= _SLOW)
             remains[own] = np.where(counts, length[own] / slowness, np.nan)
     overlapped = follows & (waited > _LITTLE_WAIT * usual)
-    return np.where(overlapped, np.minimum(remains, usual + waited), np.nan)
+    remains = np.where(overlapped, np.minimum(remains, usual + waited), np.nan)
+    unclear = np.flatnonzero(is_start & ~np.isnan(remains))
+    if len(unclear):
+        shown = _shown_by_others_ns(waiting, events[unclear] // 3)
+        remains[unclear] = np.fmin(remains[unclear], shown)
+    return remains
+
+
+def _shown_by_others_ns(waiting: Waiting, rows: Ints) -> Floats:
+    """By kernel of `rows` how long the work before its start usually is where other ranks did not
+    wait before it, at its place in a step: none of it was done meanwhile. NaN where too few starts
+    show it, as of a rank that is late in every step. What is usual in a long step is longer.
+    """
+    kernels, dependencies = waiting.kernels, waiting.dependencies
+    usual = waiting.usual.median_ns[START::3]
+    free = ~np.isin(kernels.rank, np.unique(kernels.rank[rows])) & ~waiting.start_up
+    free &= (dependencies.blocked == 0) & (waited_before_ns(waiting) <= _LITTLE_WAIT * usual)
+    shown = np.flatnonzero(free)
+    both = np.concatenate([shown, rows])
+    place, places = factorize(places_in_step(dependencies, 3 * both + START))
+    of_shown, of_rows = np.split(place.astype(np.int64), [len(shown)])
+    rank, length = kernels.rank[shown].astype(np.int64), dependencies.length_ns[START::3][shown]
+    table = member_quantiles(of_shown, places, rank, length, (0.5,))
+    work = table.of_usual_member(0, places)
+    work[table.count_by_group(places) < _LEAST_SHOWN] = np.nan
+    return np.maximum(work[of_rows], usual[rows])
 
 
 def _late_by_link_ns(waiting: Waiting, rows: Ints) -> Floats:

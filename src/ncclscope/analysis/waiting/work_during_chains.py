@@ -44,6 +44,16 @@ def waited_in_chain_ns(dependencies: Dependencies, wait_ns: Floats) -> Floats:
     return total
 
 
+def waited_before_ns(waiting: Waiting) -> Floats:
+    """By kernel what its rank waited in the kernel that its start followed, and in the chain that
+    led up to that one.
+    """
+    dependencies, wait = waiting.dependencies, waiting.arrivals.wait_ns.astype(np.float64)
+    before = np.maximum(dependencies.before[START::3], 0)
+    in_chain = waited_in_chain_ns(dependencies, wait)[before // 3]
+    return np.asarray(in_chain + np.where(before % 3 == END, wait[before // 3], 0.0))
+
+
 @dataclass(frozen=True, slots=True)
 class WorkDuringChains:
     """Work that ranks did while they waited in chains, by kernel."""
@@ -54,14 +64,11 @@ class WorkDuringChains:
 
 def work_during_chains(waiting: Waiting) -> WorkDuringChains:
     """Where gaps shrink by what is waited in the chain before them, at the same place of a step."""
-    dependencies, wait = waiting.dependencies, waiting.arrivals.wait_ns.astype(np.float64)
-    before = np.maximum(dependencies.before[START::3], 0)
-    in_chain = waited_in_chain_ns(dependencies, wait)[before // 3]
-    in_chain += np.where(before % 3 == END, wait[before // 3], 0.0)
+    dependencies, in_chain = waiting.dependencies, waited_before_ns(waiting)
     length = dependencies.length_ns[START::3]
     shows = (dependencies.edge[START::3] == _abi.EDGE_GPU) & ~waiting.start_up
     rows = np.flatnonzero(shows & (length > TIGHT_NS) & (dependencies.blocked == 0))
-    overlaps = np.zeros(len(wait), bool)
+    overlaps = np.zeros(len(in_chain), bool)
     if in_chain[rows].any():
         place = factorize(places_in_step(dependencies, 3 * rows + START))[0].astype(np.int64)
         kind = waiting.kernels.kind[rows].astype(np.int64)
