@@ -34,10 +34,6 @@ class MemberQuantiles:
         result[usual >> _VALUE_BITS] = usual & _MOST_VALUE
         return result
 
-    def count_members(self) -> Ints:
-        """By group how many members it has."""
-        return np.bincount(self.group)
-
     def count_by_group(self, groups: int) -> Ints:
         """By group how many values it has."""
         return np.bincount(self.group, self.count, minlength=groups).astype(np.int64)

@@ -13,24 +13,23 @@ import numpy.typing as npt
 
 from ncclscope.analysis.waiting.arrivals import END, START, Arrivals
 from ncclscope.analysis.waiting.dependencies import HELD_BACK, Dependencies
-from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.lone_edges import lone_usual_ns
+from ncclscope.analysis.waiting.done_meanwhile import done_while_waiting
+from ncclscope.analysis.waiting.kernels import Kernels, Numbers
 from ncclscope.analysis.waiting.overlap import TIGHT_NS
 from ncclscope.analysis.waiting.own_past import HIGH, own_past
 from ncclscope.analysis.waiting.own_roles import with_own_roles
 from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.quantiles import MemberQuantiles, member_quantiles
 from ncclscope.analysis.waiting.shared_lengths import with_shared_lengths
-from ncclscope.analysis.waiting.slopes import slopes
 from ncclscope.analysis.waiting.slow_hosts import SlowHosts, slow_hosts
 from ncclscope.analysis.waiting.slow_ranks import STEADY, without_slowness
 from ncclscope.arrays import _abi
-from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.threads import Threads
 
 _LEAST_OF_KIND = 2
-_OVERLAPPED = 0.7  # by how much a gap shrinks with waiting, where work runs beside it: 1
+_LEAST_FREE = 3  # starts of a position that were not held back
 _FAR_FASTER = 2.0
 _SLOW_STAGE = 1.4  # own time, times that of the median stage: less is design
 _LEAST_STAGES = 4
@@ -138,7 +137,11 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
     groups = _numbered(fine), _numbered(kernels.kind.astype(np.int64) * 8 + edge)
     done_before = np.zeros(len(length), np.int64)
     if event != START:
-        done_before = _done_while_waiting(edges, groups[0], length)
+        after_sync = edge == _abi.EDGE_HOST_AFTER_SYNC
+        ends = np.maximum(edges.column(dependencies.before, 0), 0) // 3
+        wait = np.where(after_sync, edges.wait_ns[ends], 0)
+        rows = edges.sample[after_sync[edges.sample] & (length[edges.sample] > TIGHT_NS)]
+        done_before = done_while_waiting(groups[0], rank, length, wait, rows)
         length = length + done_before
     usual = _usual(groups, rank, length, edges.sample, edges.every)
     lasting = edges.lasting
@@ -167,7 +170,8 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
     table = _quantiles(groups[0], rank, length, lasting)
     steady = _steady(table, ranks)[0]
     if kernels.pair.any():
-        scale, excess = _stages(table, _edge_of_group(groups[0], edge), ranks)
+        members = _ranks_at_position(dependencies.position, rank, groups[0], ranks)
+        scale, excess = _stages(table, _edge_of_group(groups[0], edge), members, ranks)
         at_usual_speed = _at_usual_speed(table, scale, groups[0], rank, edge)
         usual = np.where(np.isnan(at_usual_speed), usual, at_usual_speed)
         steady += excess
@@ -181,43 +185,19 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
     return np.maximum(usual - done_before, 0.0), steady * edges.every, of_slow_ranks
 
 
-def _done_while_waiting(edges: _Edges, group: Ints, length: Ints) -> Ints:
-    """By call behind the end of a kernel how long that waited, where the gap shrinks by it: the GPU
-    works beside the kernel, and the host waits for both. The rank that others wait for has all of
-    its work before it then, and is not slower:
-
-        last rank    wait 0, gap 3.5
-        others       wait 2, gap 1.5
-    """
-    dependencies = edges.dependencies
-    follows = edges.column(dependencies.edge, 0) == _abi.EDGE_HOST_AFTER_SYNC
-    before = np.maximum(edges.column(dependencies.before, 0), 0) // 3
-    wait = np.where(follows, edges.wait_ns[before], 0)
-    rows = edges.sample[follows[edges.sample] & (length[edges.sample] > TIGHT_NS)]
-    # By rank: one that is late for a while has long gaps then, and waits when others are late.
-    ranks, groups = len(edges.kernels.ranks), int(group.max(initial=0)) + 1
-    key, keys = factorize(group[rows] * ranks + edges.rank[rows])
-    place = key.astype(np.int64)
-    slope = slopes(place, keys, np.zeros(len(rows), np.int64), length[rows], wait[rows])
-    of_key = np.zeros(keys, np.int64)
-    of_key[place] = group[rows]
-    known = np.bincount(of_key[~np.isnan(slope)], minlength=groups)
-    shrink = np.bincount(of_key[slope < -_OVERLAPPED], minlength=groups)
-    return np.asarray(np.where(((known > 1) & (2 * shrink > known))[group], wait, 0))
-
-
 def _of_free_starts(
     edges: _Edges, groups: tuple[Ints, Ints], length: Ints, usual: Floats
 ) -> Floats:
     """Usual lengths, of starts that were not held back where there are some. Those that were do not
-    show when their rank was ready, nor how long it takes from there to the next one.
+    show when their rank was ready, nor how long it takes from there to the next one. A few at the
+    position itself tell more than many others of the kind, which may follow other work.
     """
     dependencies, sample = edges.dependencies, edges.sample
     if not dependencies.blocked.any():
         return usual
     for unclear in (dependencies.blocked != 0, _after_blocked(dependencies)):
         free = sample[~unclear[sample]]
-        shown = _usual(groups, edges.rank, length, free, edges.every)
+        shown = _usual(groups, edges.rank, length, free, edges.every, _LEAST_FREE)
         np.copyto(shown, usual, where=np.isnan(shown))
         usual = shown
     return usual
@@ -343,22 +323,31 @@ def _quantiles(group: Ints, member: Ints, length: Ints, rows: Ints) -> MemberQua
 
 
 def _usual(
-    groups_of: tuple[Ints, Ints], member: Ints, length: Ints, sample: Ints, every: int
-) -> Floats:
-    """Median and high quantile by group: the fine one, or the coarse one where that is small."""
+    groups_of: tuple[Ints, Ints], member: Ints, length: Ints, sample: Ints, every: int,
+    least_repeats: int = LEAST_REPEATS,
+) -> Floats:  # fmt: skip
+    """Median and high quantile by group: the fine one, or the coarse one where that is small. What
+    one member alone has varies by its own faults, too: as a stage of a pipeline whose rank is late
+    in every third step. Its noise is no more than that of others in the coarse group.
+    """
     by_group = []  # a group's values; by edge they would take four times the room of the result
-    for group, least in zip(groups_of, (LEAST_REPEATS, _LEAST_OF_KIND), strict=True):
+    alone = []  # by group whether it has one member
+    for group, least in zip(groups_of, (least_repeats, _LEAST_OF_KIND), strict=True):
         groups = int(group.max(initial=0)) + 1
         table = _quantiles(group, member, length, sample)
         enough = table.count_by_group(groups) * every >= least
         values = [table.of_usual_member(place, groups) for place in (0, 1)]
         by_group.append([np.where(enough, value, np.nan) for value in values])
+        alone.append(np.bincount(table.group, minlength=groups) == 1)
     fine, coarse = groups_of
     usual = np.empty((2, len(fine)))
     for place, of_fine, of_coarse in zip((0, 1), *by_group, strict=True):
         np.take(of_fine, fine, out=usual[place], mode="clip")  # `raise` would copy all of it
         missing = np.flatnonzero(np.isnan(usual[place]))
         usual[place, missing] = of_coarse[coarse[missing]]
+    own = np.flatnonzero(alone[0][fine] & ~alone[1][coarse])
+    noise = (by_group[1][1] - by_group[1][0])[coarse[own]]
+    usual[1, own] = np.fmin(usual[1, own], usual[0, own] + noise)
     return usual
 
 
@@ -369,19 +358,34 @@ def _edge_of_group(group: Ints, edge: npt.NDArray[np.int8]) -> Ints:
     return kinds
 
 
-def _stages(table: MemberQuantiles, edge: Ints, ranks: int) -> tuple[Floats, Floats]:
+def _ranks_at_position(position: Numbers, rank: Ints, group: Ints, ranks: int) -> Ints:
+    """By group of edges how many ranks make the call that they belong to. Those whose start is held
+    back, or follows something else, make it as well.
+    """
+    count = int(position.max(initial=0)) + 1
+    cells = np.zeros(count * ranks, bool)
+    cells[position.astype(np.int64) * ranks + rank] = True
+    of_group = np.zeros(int(group.max(initial=0)) + 1, np.int64)
+    of_group[group] = position
+    return np.asarray(cells.reshape(count, ranks).sum(axis=1)[of_group])
+
+
+def _stages(
+    table: MemberQuantiles, edge: Ints, ranks_of: Ints, ranks: int
+) -> tuple[Floats, Floats]:
     """By rank and kind of edge what its usual lengths have to be multiplied with, and by rank what
     that makes of steady excess. In a pipeline each stage may be the only one of its kind, so that
     nothing at its positions shows that it is slow. Stages are given about equal work: one whose
-    own time is far longer than that of the others is slow, whatever the reason.
+    own time is far longer than that of the others is slow, whatever the reason. `ranks_of`: by
+    group how many ranks make such calls.
     """
     kinds = int(edge.max(initial=0)) + 1
     key = table.member * kinds + edge[table.group]
     total = np.bincount(key, table.quantiles[0] * table.count, minlength=ranks * kinds)
     total = total.reshape(ranks, kinds)
     scale, excess = np.ones((ranks, 8)), np.zeros(ranks)
-    members = table.count_members()[table.group]
-    alone = np.bincount(key, (members < 2) * table.quantiles[0] * table.count, ranks * kinds)
+    of_one = (ranks_of < 2)[table.group]
+    alone = np.bincount(key, of_one * table.quantiles[0] * table.count, ranks * kinds)
     for kind in _COMPARED_IN_STAGES:
         if kind >= kinds:
             continue

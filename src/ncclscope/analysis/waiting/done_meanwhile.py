@@ -1,0 +1,42 @@
+"""What was done beside a kernel while it waited, of the gap behind it until the next call.
+
+The GPU works beside the kernel, and the host waits for both. The gap shrinks by what was done
+meanwhile, which is no more than there is to do. The rank that others wait for has all of its work
+before it then, and is not slower:
+
+    last rank    wait 0, gap 3.5
+    others       wait 2, gap 1.5
+    others       wait 9, gap 0.5    all of 3.0 was done
+"""
+
+import numpy as np
+
+from ncclscope.analysis.waiting.quantiles import quantile_by_group
+from ncclscope.analysis.waiting.slopes import slopes
+from ncclscope.arrays.joins import factorize
+from ncclscope.arrays.types import Ints
+
+_OVERLAPPED = 0.7  # by how much a gap shrinks with waiting, where work runs beside it: 1
+_SHORT, _LONG = 0.1, 0.9  # quantiles of gaps: what is between them can be done meanwhile
+
+
+def done_while_waiting(group: Ints, rank: Ints, length: Ints, wait: Ints, rows: Ints) -> Ints:
+    """By call how much of the gap before it was done while the kernel before it waited. `wait`: of
+    that kernel; `rows`: calls that tell.
+    """
+    # By rank: one that is late for a while has long gaps then, and waits when others are late.
+    ranks, groups = int(rank.max(initial=0)) + 1, int(group.max(initial=0)) + 1
+    key, keys = factorize(group[rows] * ranks + rank[rows])
+    place = key.astype(np.int64)
+    of_key = np.zeros(keys, np.int64)
+    of_key[place] = group[rows]
+    short, long = (quantile_by_group(place, keys, length[rows], q) for q in (_SHORT, _LONG))
+    most = (long - short).astype(np.int64)
+    done = np.minimum(wait[rows], most[place])
+    slope = slopes(place, keys, np.zeros(len(rows), np.int64), length[rows], done)
+    known = np.bincount(of_key[~np.isnan(slope)], minlength=groups)
+    shrink = slope < -_OVERLAPPED
+    most_of_group = np.nan_to_num(quantile_by_group(of_key[shrink], groups, most[shrink], 0.5))
+    times = np.bincount(of_key[shrink], minlength=groups)
+    most_of_group[(known < 2) | (2 * times <= known)] = 0
+    return np.minimum(wait, most_of_group[group]).astype(np.int64)
