@@ -15,7 +15,7 @@ from ncclscope.analysis.waiting.arrivals import END, START, Arrivals
 from ncclscope.analysis.waiting.dependencies import HELD_BACK, Dependencies
 from ncclscope.analysis.waiting.lone_edges import lone_usual_ns
 from ncclscope.analysis.waiting.done_meanwhile import done_while_waiting
-from ncclscope.analysis.waiting.kernels import Kernels, Numbers
+from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.overlap import TIGHT_NS
 from ncclscope.analysis.waiting.own_past import HIGH, own_past
 from ncclscope.analysis.waiting.own_roles import with_own_roles
@@ -170,8 +170,8 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
     table = _quantiles(groups[0], rank, length, lasting)
     steady = _steady(table, ranks)[0]
     if kernels.pair.any():
-        members = _ranks_at_position(dependencies.position, rank, groups[0], ranks)
-        scale, excess = _stages(table, _edge_of_group(groups[0], edge), members, ranks)
+        ranks_of = _ranks_of(groups[0], rank, ranks)
+        scale, excess = _stages(table, _edge_of_group(groups[0], edge), ranks_of, ranks)
         at_usual_speed = _at_usual_speed(table, scale, groups[0], rank, edge)
         usual = np.where(np.isnan(at_usual_speed), usual, at_usual_speed)
         steady += excess
@@ -358,16 +358,12 @@ def _edge_of_group(group: Ints, edge: npt.NDArray[np.int8]) -> Ints:
     return kinds
 
 
-def _ranks_at_position(position: Numbers, rank: Ints, group: Ints, ranks: int) -> Ints:
-    """By group of edges how many ranks make the call that they belong to. Those whose start is held
-    back, or follows something else, make it as well.
-    """
-    count = int(position.max(initial=0)) + 1
-    cells = np.zeros(count * ranks, bool)
-    cells[position.astype(np.int64) * ranks + rank] = True
-    of_group = np.zeros(int(group.max(initial=0)) + 1, np.int64)
-    of_group[group] = position
-    return np.asarray(cells.reshape(count, ranks).sum(axis=1)[of_group])
+def _ranks_of(group: Ints, rank: Ints, ranks: int) -> Ints:
+    """By group of edges how many ranks have such: those whose start is held back as well."""
+    groups = int(group.max(initial=0)) + 1
+    occurs = np.zeros(groups * ranks, bool)
+    occurs[group * ranks + rank] = True
+    return np.asarray(occurs.reshape(groups, ranks).sum(axis=1))
 
 
 def _stages(
@@ -377,7 +373,7 @@ def _stages(
     that makes of steady excess. In a pipeline each stage may be the only one of its kind, so that
     nothing at its positions shows that it is slow. Stages are given about equal work: one whose
     own time is far longer than that of the others is slow, whatever the reason. `ranks_of`: by
-    group how many ranks make such calls.
+    group how many ranks have such edges.
     """
     kinds = int(edge.max(initial=0)) + 1
     key = table.member * kinds + edge[table.group]
