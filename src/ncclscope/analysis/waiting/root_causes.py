@@ -78,7 +78,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
     while rounds < _ROUNDS:
         ranks, communicators = _standing_out(left, waiting, change)
         if what_if.has_gaps:
-            ranks = _certain_origins(waiting, ranks)
+            ranks = certain_origins(waiting, ranks)
         many = len(change.ranks) + len(ranks) > max(len(waiting.kernels.ranks) // 2, 1)
         if many or (not ranks and not communicators):
             break  # without peers nobody stands out
@@ -127,7 +127,7 @@ def _only_cause(
     return ()
 
 
-def _certain_origins(waiting: Waiting, ranks: tuple[int, ...]) -> tuple[int, ...]:
+def certain_origins(waiting: Waiting, ranks: tuple[int, ...]) -> tuple[int, ...]:
     """Ranks of these whose delays others did wait for. Bad clocks make a rank look slow, too, but
     nobody waits for that. Of ranks of one speed others wait for the last one: any of them counts.
     Steady excess counts a delay at each edge that shows it, of which others wait for one.

@@ -29,7 +29,7 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.threads import Threads
 
 _LEAST_OF_KIND = 2
-_LEAST_FREE = 3  # starts of a position that were not held back
+_FREE_AT_PLACE = 3  # starts of a position that were not held back
 _FAR_FASTER = 2.0
 _SLOW_STAGE = 1.4  # own time, times that of the median stage: less is design
 _LEAST_STAGES = 4
@@ -197,7 +197,7 @@ def _of_free_starts(
         return usual
     for unclear in (dependencies.blocked != 0, _after_blocked(dependencies)):
         free = sample[~unclear[sample]]
-        shown = _usual(groups, edges.rank, length, free, edges.every, _LEAST_FREE)
+        shown = _usual(groups, edges.rank, length, free, edges.every, _FREE_AT_PLACE)
         np.copyto(shown, usual, where=np.isnan(shown))
         usual = shown
     return usual

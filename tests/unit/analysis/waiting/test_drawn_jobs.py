@@ -47,23 +47,28 @@ def compute(ms: float) -> Statement:
     return Statement("compute", ms=ms)
 
 
+def overlapped(what: str, dimension: int, size_mb: float) -> Statement:
+    """Communication that computing goes on during."""
+    return Statement(what, dimension, 0.0, size_mb, True)
+
+
 SLOW_LAUNCHES = load(
     (2,), 40,
-    [compute(4.0), Statement("all to all", 0, size_mb=0.05, beside=True), compute(1.1),
+    [compute(4.0), overlapped("all to all", 0, 0.05), compute(1.1),
      Statement("AllGather", size_mb=1.4)],
     [Statement("AllReduce", size_mb=0.004)], data_ms=1.0, varies=0.15, synchronize=False,
 )  # fmt: skip
 EVALUATED = load(
-    (2, 4), 60, [compute(0.8696305685084883), Statement("Broadcast", 1, size_mb=2.4, beside=True)],
+    (2, 4), 60, [compute(0.8696305685084883), overlapped("Broadcast", 1, 2.4)],
     [Statement("AllReduce", size_mb=2.56), Statement("AllReduce", size_mb=0.004096)],
     warm_up=2, every=8,
 )  # fmt: skip
-BESIDE = load(
-    (6,), 12, [compute(0.23), Statement("Broadcast", 0, size_mb=0.07, beside=True), compute(1.6)],
+DONE_MEANWHILE = load(
+    (6,), 12, [compute(0.23), overlapped("Broadcast", 0, 0.07), compute(1.6)],
     [],
 )  # fmt: skip
 EXCHANGES = load(
-    (3, 4), 30, [compute(0.296), Statement("all to all", 0, size_mb=3.4, beside=True)], [],
+    (3, 4), 30, [compute(0.296), overlapped("all to all", 0, 3.4)], [],
     layers=4, data_ms=1.0,
 )  # fmt: skip
 LAYERS = load(
@@ -84,7 +89,7 @@ SHIFTS = load(
         # The last AllReduce of a step is as those of an evaluation, which work comes before.
         (EVALUATED, 113, Fault("gpu", 4, factor=1.4, first=1), USUAL, "6 % too long"),
         # Others do all of their work while they wait for longer than it takes.
-        (BESIDE, 173, Fault("host", 0, ms=1.14, first=6), USUAL, "16 % too short"),
+        (DONE_MEANWHILE, 173, Fault("host", 0, ms=1.14, first=6), USUAL, "16 % too short"),
         # In steps without waiting all ranks show how long the work is: none was done before.
         (LAYERS, 193, Fault("gpu", 4, factor=1.4, first=10), USUAL, "13 % too long"),
     ],

@@ -35,8 +35,8 @@ def test_one_rank_of_several_does_not_decide_alone_that_work_overlaps() -> None:
     wait = (2.5 * MS + rng.normal(0, MS // 20, 150) - slow * MS).astype(np.int64)
     cell = np.zeros(150, np.int64)
     assert np.isnan(gap_slopes(cell, ranks, gap, wait)).all()
-    beside = gap_slopes(cell, ranks, gap - (wait - wait.min()), wait)
-    assert np.isnan(beside).all()  # others vary too little to tell, whatever it is
+    # Others vary too little to tell, whatever it is.
+    assert np.isnan(gap_slopes(cell, ranks, gap - (wait - wait.min()), wait)).all()
     waits = wait + (rng.normal(0, 1, 150) * MS).astype(np.int64)
     np.testing.assert_allclose(gap_slopes(cell, ranks, 9 * MS + gap - waits, waits), -1, atol=0.2)
 

@@ -6,15 +6,15 @@ from typing import cast
 import numpy as np
 
 from ncclscope.analysis.waiting.origins import Waiting
-from ncclscope.analysis.waiting.root_causes import _certain_origins
-from ncclscope.arrays import _abi
+from ncclscope.analysis.waiting.root_causes import certain_origins
 
 MS = 1_000_000
+GPU = 2  # kind of an edge
 
 
 def made(waited_for_ms: int, excess_ms: int, steady_ms: int) -> Waiting:
     """Two ranks of one kernel each, of which others waited for the second one."""
-    edge = np.full(6, _abi.EDGE_GPU, np.int8)
+    edge = np.full(6, GPU, np.int8)
     charges = np.zeros(6, np.int64)
     charges[4] = waited_for_ms * MS
     waiting = SimpleNamespace(
@@ -31,8 +31,8 @@ def made(waited_for_ms: int, excess_ms: int, steady_ms: int) -> Waiting:
 
 def test_delays_that_show_at_several_edges_count_once() -> None:
     """A slow launch shows before the launch, and before the next calls."""
-    assert _certain_origins(made(1_600, excess_ms=2_100, steady_ms=3_900), (1,)) == (1,)
+    assert certain_origins(made(1_600, excess_ms=2_100, steady_ms=3_900), (1,)) == (1,)
 
 
 def test_nobody_waits_for_a_bad_clock() -> None:
-    assert _certain_origins(made(100, excess_ms=2_100, steady_ms=2_000), (1,)) == ()
+    assert certain_origins(made(100, excess_ms=2_100, steady_ms=2_000), (1,)) == ()
