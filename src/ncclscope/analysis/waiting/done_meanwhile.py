@@ -14,7 +14,7 @@ import numpy as np
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.slopes import slopes
 from ncclscope.arrays.joins import factorize
-from ncclscope.arrays.types import Ints
+from ncclscope.arrays.types import Bools, Ints
 
 _OVERLAPPED = 0.7  # by how much a gap shrinks with waiting, where work runs beside it: 1
 _SHORT, _LONG = 0.1, 0.9  # quantiles of gaps: what is between them can be done meanwhile
@@ -30,13 +30,20 @@ def done_while_waiting(group: Ints, rank: Ints, length: Ints, wait: Ints, rows: 
     place = key.astype(np.int64)
     of_key = np.zeros(keys, np.int64)
     of_key[place] = group[rows]
+    nobody = np.zeros(len(rows), np.int64)
+
+    def shrinking(done: Ints) -> Bools:
+        """By key whether its gaps shrink by what was done, as those of most ranks of the group."""
+        slope = slopes(place, keys, nobody, length[rows], done)
+        known = np.bincount(of_key[~np.isnan(slope)], minlength=groups)
+        shrink = slope < -_OVERLAPPED
+        times = np.bincount(of_key[shrink], minlength=groups)
+        return np.asarray(shrink & ((known > 1) & (2 * times > known))[of_key])
+
     short, long = (quantile_by_group(place, keys, length[rows], q) for q in (_SHORT, _LONG))
     most = (long - short).astype(np.int64)
-    done = np.minimum(wait[rows], most[place])
-    slope = slopes(place, keys, np.zeros(len(rows), np.int64), length[rows], done)
-    known = np.bincount(of_key[~np.isnan(slope)], minlength=groups)
-    shrink = slope < -_OVERLAPPED
-    most_of_group = np.nan_to_num(quantile_by_group(of_key[shrink], groups, most[shrink], 0.5))
-    times = np.bincount(of_key[shrink], minlength=groups)
-    most_of_group[(known < 2) | (2 * times <= known)] = 0
+    capped = shrinking(np.minimum(wait[rows], most[place]))
+    most_of_group = np.nan_to_num(quantile_by_group(of_key[capped], groups, most[capped], 0.5))
+    # Where gaps shrink by all of the waiting, work varies by more than these quantiles show.
+    most_of_group[of_key[shrinking(wait[rows])]] = np.inf
     return np.minimum(wait, most_of_group[group]).astype(np.int64)
