@@ -32,6 +32,8 @@ class Transfers:
     kind: Ints  # transfers of one kind are alike: a power of two of bytes, or kinds of kernels
     time_ns: Floats
     waits_ns: dict[str, Floats]  # what the sender waited for: gpu, peer, network
+    # Others show only what is usual of their kind.
+    counts: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ def proxy_step_transfers(run: Run) -> Transfers | None:
         np.floor(np.log2(np.maximum(steps["size_bytes"][fine], 1))).astype(np.int64),
         time[fine],
         {name: values[fine] for name, values in waits.items()},
+        np.ones(int(fine.sum()), bool),
     )
 
 
@@ -111,24 +114,25 @@ def p2p_transfers(waiting: Waiting) -> Transfers:
     time = moving[kernel].astype(np.float64)
     last = waiting.arrivals.last[kernel]
     shown = time > 0
-    shown &= _where_known(
-        sender, receiver, shown & ((last == sender) | (last == receiver)), kernels
-    )
-    receiver, sender, time = receiver[shown], sender[shown], time[shown]
+    receiver, sender, time, last = receiver[shown], sender[shown], time[shown], last[shown]
+    known = (last == sender) | (last == receiver)
     kinds = int(kernels.transfer_kind.max(initial=0)) + 1
+    kind = kernels.transfer_kind[sender].astype(np.int64) * kinds + kernels.transfer_kind[receiver]
     return Transfers(
         kernels.ranks[kernels.rank[sender]],
         kernels.ranks[kernels.rank[receiver]],
         sender,
-        kernels.transfer_kind[sender].astype(np.int64) * kinds + kernels.transfer_kind[receiver],
+        kind << 1 | known,
         time,
         {},
+        _where_known(sender, receiver, known, kernels),
     )
 
 
 def _where_known(sender: Ints, receiver: Ints, known: Bools, kernels: Kernels) -> Bools:
     """By transfer whether it is `known`; all of a link where few are. Where a third rank started
-    last, what is left after that start may be less than the transfer took.
+    last, what is left after that start may be less than the transfer took, or more, where that
+    rank's own is longer: such transfers are of a kind of their own.
     """
     source, destination = (kernels.rank[rows].astype(np.int64) for rows in (sender, receiver))
     link, links = factorize(source << _RANK_BITS | destination)
@@ -156,7 +160,9 @@ def link_times(transfers: Transfers, node_of: Ints) -> Links:
     is the shorter: a slow link slows every transfer, a busy host only some.
     """
     key = transfers.source << _RANK_BITS | transfers.destination
-    link, slowness, count = _medians(transfers, key, _relative_times(transfers, key, node_of))
+    relative, rows = _relative_times(transfers, key, node_of), np.flatnonzero(transfers.counts)
+    transfers, key = _of_rows(transfers, rows), key[rows]
+    link, slowness, count = _medians(transfers, key, relative[rows])
     place = np.searchsorted(link, key)
     transfers_of = np.maximum(np.bincount(place, minlength=len(link)), 1)
     past = np.bincount(place, _times_of_past(transfers, key), minlength=len(link)) / transfers_of
@@ -174,6 +180,20 @@ def link_times(transfers: Transfers, node_of: Ints) -> Links:
         count,
         total(transfers.time_ns),
         {name: total(values) for name, values in transfers.waits_ns.items()},
+    )
+
+
+def _of_rows(transfers: Transfers, rows: Ints) -> Transfers:
+    if len(rows) == len(transfers.source):
+        return transfers
+    return Transfers(
+        transfers.source[rows],
+        transfers.destination[rows],
+        transfers.operation[rows],
+        transfers.kind[rows],
+        transfers.time_ns[rows],
+        {name: values[rows] for name, values in transfers.waits_ns.items()},
+        transfers.counts[rows],
     )
 
 

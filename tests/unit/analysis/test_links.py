@@ -16,8 +16,27 @@ def test_a_busy_host_does_not_make_a_link_slow() -> None:
         ]
     link, operation, time_ns = (np.array(column) for column in zip(*rows, strict=True))
     size_bytes = np.full(len(rows), 1 << 18)
-    transfers = Transfers(link, link + 5, operation, size_bytes, time_ns, {})
+    counts = np.ones(len(link), bool)
+    transfers = Transfers(link, link + 5, operation, size_bytes, time_ns, {}, counts)
     links = link_times(transfers, np.repeat([0, 1], 5))
     assert links.source.tolist() == [0, 1, 2, 3, 4]
     assert links.across_nodes.all()
     assert links.slowness.tolist() == [1, 1, 1, 2, 1]
+
+
+def test_transfers_are_compared_with_those_that_end_for_the_same_reason() -> None:
+    """One link is known by exchanges only that ended with a third rank's: they take longer on all
+    links, and others have enough that do not.
+    """
+    rows = [
+        (link, 100 * link + call, known, 1000.0 if known else 3000.0)
+        for link in range(5)
+        for call in range(20)
+        for known in ((0, 1) if link else (0,))
+    ]
+    link, operation, known, time_ns = (np.array(column) for column in zip(*rows, strict=True))
+    counts = (known == 1) | (link == 0)
+    transfers = Transfers(link, link + 5, operation, known, time_ns, {}, counts)
+    links = link_times(transfers, np.repeat([0, 1], 5))
+    assert links.slowness.tolist() == [1, 1, 1, 1, 1]
+    assert links.operations.tolist() == [20, 20, 20, 20, 20]
