@@ -19,11 +19,13 @@ from ncclscope.analysis.robust_statistics import (
 )
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.synchronized_instances import SynchronizedInstances
+from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.wire_times import WireTimes, wire_times
 from ncclscope.arrays.types import Bools, Floats, Ints
 
-_LEAST_OF_KIND = 6  # instances of a function and size: fewer have no median to compare with
-_LEAST = 24  # instances of a communicator
+_LEAST = 24  # instances of a communicator that is slow now and then
 _LEAST_ON_A_SIDE = 6  # of a change
+_LEAST_AROUND = 3  # before a time in which they are slower, and after it
 _CHANCE = 1e-6  # that a series looks changed, at most
 _EPISODE_LEVEL = np.log(2.0)  # above the median: less is noise of a busy network
 _LOW_LEVEL = np.log(1.4)  # of a stretch whose lower quartile is as far above nearly all others
@@ -34,16 +36,6 @@ _MOST_EPISODES = 4  # more are slow now and then
 _HIGH, _QUIET = 0.95, np.log(1.3)
 
 INTER_NODE, INTRA_NODE = "inter-node", "intra-node"
-
-
-@dataclass(frozen=True, slots=True)
-class WireTimes:
-    """Times on the wire by instance, in the order of their ends."""
-
-    communicator: Ints
-    end_ns: Ints
-    wire_ns: Floats
-    relative: Floats  # logarithm of wire / median of its kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,42 +74,17 @@ class Slowdown:
         return any(change.rise is not None for change in self.changes)
 
 
-def wire_times(run: Run, instances: SynchronizedInstances) -> WireTimes:
-    """All instances whose function and size occur often enough."""
-    if not len(instances.first):
-        none, no_times = np.empty(0, np.int64), np.empty(0, np.float64)
-        return WireTimes(none, none, no_times, no_times)
-    wire, kind = instances.wire_ns, instances.kind
-    order = np.lexsort((wire, kind))
-    _, first, count = np.unique(kind[order], return_index=True, return_counts=True)
-    median = wire[order][first + count // 2]
-    relative = np.log(np.maximum(wire, 1.0) / np.maximum(median[kind], 1.0))
-    end = np.asarray(run.model.tables["instances"]["last_end_ns"], np.int64)[instances.instance]
-    by_time = np.argsort(end, kind="stable")
-    keep = by_time[((count >= _LEAST_OF_KIND)[kind] & _is_whole(instances))[by_time]]
-    return WireTimes(instances.communicator[keep], end[keep], wire[keep], relative[keep])
-
-
-def _is_whole(instances: SynchronizedInstances) -> Bools:
-    """By instance whether as many ranks as ever are on record: one that is missing may have been
-    the last, and what others waited for it is no time on the wire.
-    """
-    most = np.zeros(int(instances.communicator.max(initial=0)) + 1, np.int64)
-    np.maximum.at(most, instances.communicator, instances.count)
-    return np.asarray(instances.count == most[instances.communicator])
-
-
 def slowdowns(
-    run: Run, instances: SynchronizedInstances, least_factor: float
+    run: Run, instances: SynchronizedInstances, least_factor: float, waiting: Waiting | None = None
 ) -> tuple[Slowdown, ...]:
     """Times in which communicators were slower; then changes that last, of all communicators
     together, then of those between or within nodes, then of each; then those that are slower now
     and then.
 
     Looking at many at once finds what noise hides in one. Which of them changed is asked
-    afterwards; a communicator belongs to one slowdown only.
+    afterwards; a communicator belongs to one slowdown only. `waiting` has Broadcasts, too.
     """
-    times = wire_times(run, instances)
+    times = wire_times(run, instances, waiting)
     rows_of = _rows_by_communicator(times)
     nodes = run.model.tables["communicators"]["nodes"].tolist()
     across = [row for row in rows_of if nodes[row] > 1]
@@ -141,30 +108,38 @@ def slowdowns(
             began_ns = min([began_ns, *(rise.stretches[0].began_ns for rise in rises)])
             scope = _scope(times, rows_of, {c.communicator for c in slower}, at_ns, nodes)
             slow.append(Slowdown(began_ns, slower, scope))
-    open_rows = {row: own for row, own in rows_of.items() if row not in explained}
+    many = {row: own for row, own in rows_of.items() if len(own) >= _LEAST}
+    open_rows = {row: own for row, own in many.items() if row not in explained}
     return (*slow, *slow_at_times(times, open_rows))
 
 
 def slow_episodes(
     times: WireTimes, rows_of: dict[int, Ints], least_factor: float
 ) -> tuple[Slowdown, ...]:
-    """Times in the middle of the run in which communicators were slower."""
+    """Times in the middle of the run in which communicators were slower: all together, then each:
+    many that stay as they are hide a single one.
+    """
     slow: list[Slowdown] = []
-    rows = np.sort(np.concatenate([*rows_of.values(), np.empty(0, np.int64)]))
-    while len(slow) < _MOST_EPISODES:
-        inside = _slow_stretch(times.relative[rows])
-        if inside is None:
-            break
-        first, last = rows[inside.start], rows[inside.stop - 1]
-        began_ns = int(times.end_ns[first] - times.wire_ns[first])
-        ended_ns = int(times.end_ns[last])
-        left = {row: np.intersect1d(own, rows) for row, own in rows_of.items()}
-        changes = [_change(times, own, began_ns, least_factor, ended_ns) for own in left.values()]
-        slower = tuple(change for change in changes if change is not None)
-        if not slower:
-            break
-        slow.append(Slowdown(began_ns, slower, None, ended_ns))
-        rows = np.delete(rows, inside)
+    left = {row: np.sort(own) for row, own in rows_of.items()}
+    for pool in ([*left], *([row] for row in left)):
+        while len(slow) < _MOST_EPISODES:
+            rows = np.sort(np.concatenate([*(left[row] for row in pool), np.empty(0, np.int64)]))
+            inside = _slow_stretch(times.relative[rows])
+            if inside is None:
+                break
+            first, last = rows[inside.start], rows[inside.stop - 1]
+            began_ns = int(times.end_ns[first] - times.wire_ns[first])
+            ended_ns = int(times.end_ns[last])
+            changes = [
+                _change(times, own, began_ns, least_factor, ended_ns) for own in left.values()
+            ]
+            slower = tuple(change for change in changes if change is not None)
+            if not slower:
+                break
+            slow.append(Slowdown(began_ns, slower, None, ended_ns))
+            for row in {*pool, *(change.communicator for change in slower)}:
+                end_ns = times.end_ns[left[row]]
+                left[row] = left[row][(end_ns < began_ns) | (end_ns > ended_ns)]
     return tuple(slow)
 
 
@@ -240,7 +215,7 @@ def _slow_stretch(values: Floats) -> slice | None:
 
         1.0 1.1 0.9 7.8 8.1 7.9 1.0 1.1     the level is 2, the stretch 7.8 to 7.9
     """
-    if len(values) < _LEAST:
+    if len(values) < 2 * _LEAST_ON_A_SIDE:
         return None
     return _stretch_above(values, _EPISODE_LEVEL) or _stretch_above(values, _LOW_LEVEL)
 
@@ -252,32 +227,40 @@ def _stretch_above(values: Floats, level: float) -> slice | None:
     last = int(np.argmax(gain))
     first = int(np.argmin(sums[: last + 1]))
     outside = np.concatenate([values[:first], values[last:]])
-    sides = (first, last - first, len(values) - last)
-    if min(sides) < _LEAST_ON_A_SIDE or last - first > len(values) // 2:
+    if last - first < _LEAST_ON_A_SIDE or last - first > len(values) // 2:
         return None
-    apart = np.quantile(values[first:last], 0.25) > np.quantile(outside, 0.95) + _LOW_LEVEL
-    return slice(first, last) if apart else None
+    if min(first, len(values) - last) < _LEAST_AROUND:
+        return None
+    return slice(first, last) if _are_apart(values[first:last], outside) else None
+
+
+def _are_apart(slow: Floats, others: Floats) -> bool:
+    """Whether nearly all of some values are far above nearly all others."""
+    return bool(np.quantile(slow, 0.25) > np.quantile(others, 0.95) + _LOW_LEVEL)
 
 
 def _rows_by_communicator(times: WireTimes) -> dict[int, Ints]:
-    """Rows of communicators with enough of them."""
+    """Rows of communicators with enough of them for a change."""
     order = np.argsort(times.communicator, kind="stable")
     split = np.flatnonzero(np.diff(times.communicator[order])) + 1
     groups = np.split(order, split) if len(order) else []
-    return {int(times.communicator[rows[0]]): rows for rows in groups if len(rows) >= _LEAST}
+    least = 2 * _LEAST_ON_A_SIDE
+    return {int(times.communicator[rows[0]]): rows for rows in groups if len(rows) >= least}
 
 
 def _first_slow(times: WireTimes, groups: list[Ints], least_factor: float) -> int | None:
-    """The first of these instances from which on they take longer; None where they do not."""
+    """The first of these instances from which on they take longer; None where they do not. A test
+    of ranks is sure of no change in fewer than about 40: there nearly all must be far apart.
+    """
     if not groups:
         return None
     rows = np.sort(np.concatenate(groups))
     values = times.relative[rows]
-    if len(values) < _LEAST:
-        return None
     at, chance = change_point(values)
     before, after = values[:at], values[at:]
-    if chance > _CHANCE or min(len(before), len(after)) < _LEAST_ON_A_SIDE:
+    if min(len(before), len(after)) < _LEAST_ON_A_SIDE:
+        return None
+    if chance > _CHANCE and not _are_apart(after, before):
         return None
     step = float(np.median(after) - np.median(before))
     noise = max(robust_spread(before), robust_spread(after))
@@ -297,7 +280,9 @@ def _change(
     if min(len(before), len(after)) < _LEAST_ON_A_SIDE:
         return None
     step = float(np.median(after) - np.median(before))
-    if step < np.log(least_factor) or not certainly_larger(after, before):
+    if step < np.log(least_factor):
+        return None
+    if not (certainly_larger(after, before) or _are_apart(after, before)):
         return None
     factor = float(np.exp(step))
     lost = float(times.wire_ns[rows[later]].sum()) * (1 - 1 / factor)

@@ -81,7 +81,7 @@ class RuleContext:
     @cached_property
     def slowdowns(self) -> tuple[Slowdown, ...]:
         """Communicators that became slower, and when."""
-        return slowdowns(self.run, self.synchronized, _SLOWER)
+        return slowdowns(self.run, self.synchronized, _SLOWER, self.waiting)
 
     @cached_property
     def waiting(self) -> Waiting | None:

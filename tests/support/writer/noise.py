@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.analysis.change import wire_times
+from ncclscope.analysis.wire_times import wire_times
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.model.build import open_model
 from tests.support.player import TRANSCRIPTS

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ncclscope.analysis.change import Slowdown, WireTimes, slow_at_times, slow_episodes
+from ncclscope.analysis.change import Slowdown, slow_at_times, slow_episodes
+from ncclscope.analysis.wire_times import WireTimes
 
 COUNT = 200
 MS = 1_000_000
@@ -95,3 +96,14 @@ def test_communicators_that_are_slow_at_the_same_time_are_found() -> None:
     """Congestion: all have the same share."""
     together = by_chance(0.1, 3)
     assert several([together | by_chance(0.01, seed) for seed in range(10, 14)]) == (0, 1, 2, 3)
+
+
+def test_a_window_of_one_of_several_communicators_is_found() -> None:
+    """Where all are looked at together, those that stay as they are hide it."""
+    number, row = np.divmod(np.arange(4 * 20), 4)
+    slow = (row == 1) & (number >= 5) & (number < 12)
+    length = np.random.default_rng(1).lognormal(0.0, 0.05, 80) * MS * np.where(slow, 40.0, 1.0)
+    times = WireTimes(row, np.arange(80) * 10 * MS, length, np.log(length / MS))
+    (episode,) = slow_episodes(times, {one: np.flatnonzero(row == one) for one in range(4)}, 1.2)
+    assert [change.communicator for change in episode.changes] == [1]
+    assert 35 < episode.changes[0].factor < 45
