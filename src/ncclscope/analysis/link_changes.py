@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from ncclscope.analysis.links import Links, link_times, p2p_transfers
-from ncclscope.analysis.waiting.exchange_groups import SLOWER
+from ncclscope.analysis.waiting.exchange_groups import SLOWER, SLOWER_OF_FEW
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.what_if import Change
 from ncclscope.arrays.types import Bools, Floats, Ints
@@ -41,7 +41,19 @@ def as_peers(change: Change, links: Links) -> Change:
         pair = (min(a, b), max(a, b))
         slow[pair] = max(slow.get(pair, 1.0), slowness)
     slower = tuple((*pair, slowness) for pair, slowness in slow.items() if slowness >= SLOWER)
-    return replace(change, links=tuple(slow), slow_links=slower)
+    return replace(
+        change, links=tuple(slow), slow_links=slower, slow_both_ways=_slow_both_ways(links, own)
+    )
+
+
+def _slow_both_ways(links: Links, own: Bools) -> tuple[tuple[int, int, float], ...]:
+    """Links of these that are far slower both ways, and how many times they are at least."""
+    ways: dict[tuple[int, int], list[float]] = {}
+    columns = (links.source[own], links.destination[own], links.slowness[own])
+    for a, b, slowness in zip(*(values.tolist() for values in columns), strict=True):
+        ways.setdefault((min(a, b), max(a, b)), []).append(slowness)
+    both = {pair: min(found) for pair, found in sorted(ways.items()) if len(found) > 1}
+    return tuple((*pair, slowness) for pair, slowness in both.items() if slowness >= SLOWER_OF_FEW)
 
 
 def _against_others(links: Links, own: Bools) -> Floats:

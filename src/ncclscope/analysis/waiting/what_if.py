@@ -16,18 +16,21 @@ import numpy as np
 
 from ncclscope.analysis.measures import bus_bytes
 from ncclscope.analysis.waiting.arrivals import END, START
+from ncclscope.analysis.waiting.exchange_groups import SLOWER
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.overlapped_work import remaining_work_ns
 from ncclscope.analysis.waiting.positions import period_of
 from ncclscope.analysis.waiting.prediction_errors import PredictionErrors
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.replay import Replay, run_ns
+from ncclscope.analysis.waiting.shared_links import SharedLinks
 from ncclscope.analysis.waiting.short_steps import short_steps_ns
 from ncclscope.analysis.waiting.work_during_chains import WorkDuringChains, work_during_chains
 from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.errors import UsageError
+from ncclscope.model.schema import NONE
 from ncclscope.threads import Threads
 
 _LEAST_TIMED = 0.8  # of all operations: a replay of fewer misses what they wait for
@@ -48,11 +51,14 @@ class Change:
     links: tuple[tuple[int, int], ...] = ()  # global ranks: transfers between them are as usual
     free: tuple[int, ...] = ()  # rows: their transfers take no time
     bandwidths: tuple[tuple[int, float], ...] = ()  # rows, and GB/s of their transfers
-    # Rows, how many times faster their transfers are, and from when to when in ns.
+    # Rows, how many times faster their collectives are, and from when to when in ns.
     faster: tuple[tuple[int, float, int, int], ...] = ()
     # Global ranks, and how many times as slow as its peers the link between them is. In an exchange
     # of all ranks one slow adapter slows down most kernels, so that slow ones are usual.
     slow_links: tuple[tuple[int, int, float], ...] = ()
+    # The same of links that are slow both ways, by the way that is less so: collectives of both
+    # ranks, which nothing else shows to be slow, may be as slow because of them.
+    slow_both_ways: tuple[tuple[int, int, float], ...] = ()
     quicker: tuple[tuple[int, float], ...] = ()  # ranks, and how many times as quick
 
 
@@ -68,11 +74,17 @@ class Prediction:
     hidden_ns: int = 0  # of that, because work is hidden behind waiting in every step
     start_up_ns: int = 0  # of both runs
     noise_ns: int = 0  # of the error: a gain of no more than that may be chance
+    in_collectives_ns: int = 0  # what collectives may gain that may use changed links
 
     @property
     def gained_share(self) -> float:
         """The share of the run that would be gained."""
         return 1 - self.run_then_ns / self.run_now_ns if self.run_now_ns else 0.0
+
+    @property
+    def gained_share_of_sends(self) -> float:
+        """The same without what collectives may gain with changed links."""
+        return self.gained_share - self.in_collectives_ns / 2 / max(self.run_now_ns, 1)
 
     @property
     def most_gained_share(self) -> float:
@@ -114,6 +126,10 @@ class WhatIf:
         self._errors = PredictionErrors(waiting)
         # The last one: what a search for causes has replayed is predicted right after it.
         self._replayed: tuple[Change, Bools | None, Ints, int | None] | None = None
+
+    @cached_property
+    def _shared(self) -> SharedLinks:
+        return SharedLinks(self._waiting)
 
     @cached_property
     def _work_during_chains(self) -> WorkDuringChains:
@@ -164,10 +180,18 @@ class WhatIf:
         )
         if change.links and gain <= error:
             error = max(error, self._transfers_ns(change.links))
+        more_ns = (
+            self._shared.may_gain_ns(change.links, change.slow_both_ways) if change.links else 0
+        )
         hidden = 0
         if self._replay.has_hidden_work:
             most = self._replay.events_ns(self._lengths(change, keep, high=True), hidden=True)
             hidden = run_ns(most) - run_ns(then)
+        if more_ns > noise:  # the middle of what is possible
+            return Prediction(
+                run_ns(now), run_ns(then) - more_ns // 2, self._step_ns(now), None,
+                round(error) + hidden + more_ns // 2, hidden, start_up, round(noise), more_ns,
+            )  # fmt: skip
         may_gain = self._errors.may_gain_ns(change.ranks)
         if may_gain is not None:  # the middle of what is possible
             return Prediction(
@@ -242,8 +266,8 @@ class WhatIf:
             own = kernels.communicator == row
             length[2::3][own] = self._bus_bytes()[own] / gb_s
         end_ns = waiting.arrivals.events_ns[:, END]
-        faster = {row for row, *_ in change.faster}
-        rows_of = {row: np.flatnonzero(kernels.communicator == row) for row in faster}
+        meets = np.where(kernels.pair, NONE, kernels.communicator)
+        rows_of = {row: np.flatnonzero(meets == row) for row in {row for row, *_ in change.faster}}
         for row, factor, since_ns, until_ns in change.faster:
             own = rows_of[row]
             own = own[(end_ns[own] >= since_ns) & (end_ns[own] <= until_ns)]
@@ -273,6 +297,9 @@ class WhatIf:
         rows = np.flatnonzero((factor > 1.0) & ~waiting.start_up)
         kind = kernels.transfer_kind[rows].astype(np.int64)
         typical = quantile_by_group(kind, int(kind.max(initial=0)) + 1, length[rows], 0.5)[kind]
+        # What is usual tells it better, unless it is as slow.
+        slow = ~(waiting.usual.median_ns[3 * rows + END] * SLOWER < typical)
+        rows, typical = rows[slow], typical[slow]
         peers = np.maximum(length[rows], typical) / factor[rows]
         faster: Ints = length.copy()
         faster[rows] = np.minimum(length[rows], peers)
@@ -315,7 +342,7 @@ class WhatIf:
         chosen[:, :2] = own[:, None]
         chosen[:, 2] = np.isin(kernels.communicator, change.communicators)
         for a, b in change.links:
-            chosen[:, 2] |= self._between(a, b)
+            chosen[:, 2] |= self._between(a, b) | self._shared.of_these(a, b)
         chosen[waiting.start_up] = False
         flat = chosen.reshape(-1)
         return np.asarray(flat & (waiting.dependencies.edge != _abi.EDGE_ROOT))

@@ -18,7 +18,7 @@ from ncclscope.analysis.waiting.exchange_groups import (
     SLOWER_OF_TWO,
 )
 from ncclscope.analysis.waiting.what_if import Change, Prediction
-from ncclscope.arrays.types import Bools, Ints
+from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.diagnose.finding import (
     CRITICAL,
     GRAVE_SHARE,
@@ -173,16 +173,39 @@ def _single_findings(context: RuleContext, links: Links, rows: Ints, what: str) 
 
 def _lost_share(context: RuleContext, links: Links, rows: Ints) -> float:
     """How much shorter the run could be at most: the excess of the slowest of these links."""
-    excess = links.busy_ns[rows] * (1 - 1 / np.maximum(links.slowness[rows], 1.0))
-    return min(float(excess.max(initial=0.0)) / context.run.span_ns, 1.0)
+    return min(_lost_ns(links, rows, links.slowness) / context.run.span_ns, 1.0)
+
+
+def _lost_ns(links: Links, rows: Ints, slowness: Floats) -> float:
+    excess = links.busy_ns[rows] * (1 - 1 / np.maximum(slowness[rows], 1.0))
+    return float(excess.max(initial=0.0))
 
 
 def _without_links(context: RuleContext, links: Links, rows: Ints, what: str) -> Prediction | None:
     """What the run takes with these links as fast as usual; None where they are not replayed."""
     if what != _SENDS or context.what_if is None:
         return None
+    return context.what_if.predict(_as_peers(links, rows))
+
+
+def _as_peers(links: Links, rows: Ints) -> Change:
     ends = zip(links.source[rows].tolist(), links.destination[rows].tolist(), strict=True)
-    return context.what_if.predict(as_peers(Change(links=tuple(ends)), links))
+    return as_peers(Change(links=tuple(ends)), links)
+
+
+def _gained_share(links: Links, rows: Ints, prediction: Prediction) -> float:
+    """What counts of a prediction. Collectives may gain with any link that they may use: they count
+    where this one is far slower than its peers both ways. Where the record hides what waits for
+    sends, the middle of what is possible counts, of a link that is slow both ways.
+    """
+    if _as_peers(links, rows).slow_both_ways:
+        return prediction.gained_share
+    own_share = prediction.gained_share_of_sends
+    is_hidden = not prediction.is_sure and not prediction.in_collectives_ns
+    if own_share < LEAST_SHARE and is_hidden and len(rows) > 1:
+        lost_ns = _lost_ns(links, rows, np.maximum(links.slowness, links.past_slowness))
+        return min(lost_ns / prediction.run_now_ns, prediction.likely_gained_share)
+    return own_share
 
 
 def _matrix(links: Links, ranks: set[int]) -> dict[str, float]:
@@ -226,7 +249,7 @@ def _pair_finding(
     share = _lost_share(context, links, np.array(rows))
     prediction = _without_links(context, links, np.array(rows), what)
     if prediction is not None:
-        share = prediction.gained_share
+        share = _gained_share(links, np.array(rows), prediction)
     if share < LEAST_SHARE:
         return None
     hosts = [context.run.host_of.get(rank, "?") for rank in pair]
@@ -263,7 +286,7 @@ def _network_finding(context: RuleContext, networks: list[HostLinks], what: str)
     share = _lost_share(context, links, rows)
     prediction = _without_links(context, links, rows, what)
     if prediction is not None:
-        share = prediction.gained_share
+        share = prediction.gained_share_of_sends
     if share < LEAST_SHARE:
         return None
     node_of, nodes = context.run.node_of, [own.node for own in networks]
@@ -296,7 +319,7 @@ def _rank_finding(
     share = _lost_share(context, links, rows)
     prediction = _without_links(context, links, rows, what)
     if prediction is not None:
-        share = prediction.gained_share
+        share = prediction.gained_share_of_sends
     if share < LEAST_SHARE:
         return []
     return [
