@@ -8,8 +8,12 @@ import pytest
 from ncclscope.diagnose import rule_context
 from ncclscope.diagnose.finding import Finding
 from tests.support.diagnosis import diagnose_capture
+from tests.support.laboratory.events import Machine
+from tests.support.laboratory.faults import TRANSCRIPTS, Fault
 from tests.support.laboratory.kinds import all_kinds
+from tests.support.laboratory.random_jobs import Load, Statement, random_program
 from tests.support.laboratory.score import ask
+from tests.support.laboratory.truth import Kind
 
 KINDS = all_kinds()
 
@@ -101,6 +105,26 @@ def test_a_host_whose_ranks_are_late_in_turn_is_named(tmp_path: Path, seed: int)
     assert problems(said) == [("straggler", "host compute", tuple(range(8, 16)))]
     assert said[0].sentence.startswith("ranks of node1 are late in turn")
     assert said[0].lost_share == pytest.approx(1 - truth.healthy_run_ns / truth.run_ns, abs=0.03)
+
+
+def test_a_late_rank_is_named_beside_the_noise_of_its_host(tmp_path: Path) -> None:
+    """Others of its host, of which there are twice as many as elsewhere, are late by chance."""
+    layer = (
+        Statement("compute", ms=2.3), Statement("Broadcast", 0, size_mb=1.4),
+        Statement("compute", ms=0.65), Statement("ReduceScatter", 0, size_mb=0.07),
+    )  # fmt: skip
+    load = Load(
+        (6, 2), 30, 1, layer, (Statement("AllReduce", size_mb=0.004),), synchronize=True,
+        data_ms=1.0, varies=0.03, differs=0.0, warm_up=2, every=0,
+    )  # fmt: skip
+    late = Fault("host", 5, ms=1.57, first=1)
+    machine = Machine(ranks_per_host=8, net_gb_s=25.0)
+    Kind(
+        "late", 12, lambda job: random_program(job, load), (late,), noise=TRANSCRIPTS,
+        machine=machine,
+    ).write(tmp_path / "c", 104)  # fmt: skip
+    said = diagnose_capture(tmp_path / "c").findings
+    assert problems(said) == [("straggler", "compute", (5,))]
 
 
 @pytest.mark.parametrize("seed", [1, 2])

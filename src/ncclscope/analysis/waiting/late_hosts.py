@@ -13,9 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.analysis.waiting.origins import Origin, Waiting, WaitingAccount, waiting_by_rank
+from ncclscope.analysis.waiting.origins import (
+    Origin,
+    Waiting,
+    WaitingAccount,
+    account_of,
+    waiting_by_rank,
+)
 from ncclscope.analysis.waiting.pauses import Pauses
-from ncclscope.analysis.waiting.root_causes import LEAST_GAIN, RootCauses
+from ncclscope.analysis.waiting.root_causes import LEAST_GAIN, RootCauses, pauses_of
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays.types import Floats, Ints
 
@@ -45,8 +51,8 @@ def host_in_turn(
     pauses of single ranks, all of which are on this host.
     """
     ranks = waiting.kernels.ranks
-    began_ns = began_by_rank_ns(waiting, account)
-    places = late_host(began_ns, waiting.run.node_of[ranks], waiting.judged_ns)
+    node_of = waiting.run.node_of[ranks]
+    places = late_host(began_by_rank_ns(waiting, account), node_of, waiting.judged_ns)
     if places is None:
         return None
     own = tuple(np.sort(ranks[places]).tolist())
@@ -60,9 +66,29 @@ def host_in_turn(
     prediction = what_if.predict(Change(ranks=own))
     if prediction.gained_share < max(known, default=0.0) + LEAST_GAIN:
         return None
+    if causes is not None and causes.ranks:
+        began_ns = _began_without(waiting, what_if, account, causes)
+        still = late_host(began_ns, node_of, waiting.judged_ns)
+        if still is None or set(still.tolist()) != set(places.tolist()):
+            return None
     origins = [origin for origin in account.origins if origin.rank in own]
     origins.sort(key=lambda origin: -origin.waiting_ns)
     return HostInTurn(own, tuple(origins), prediction)
+
+
+def _began_without(
+    waiting: Waiting, what_if: WhatIf, account: WaitingAccount, causes: RootCauses
+) -> Floats:
+    """By place of a rank the waiting that began on it; on ranks that are no cause, what begins
+    there without the causes. Where one rank is late most of the time, the noise of the others shows
+    in the few steps in which it is not, which is chance.
+    """
+    late = tuple(delays.rank for delays in causes.ranks)
+    events = what_if.events_ns(Change(ranks=late), pauses_of(waiting, late))
+    left = waiting.replayed(events)
+    is_cause = np.isin(waiting.kernels.ranks, late)
+    began_ns = began_by_rank_ns(left, account_of(left))
+    return np.where(is_cause, began_by_rank_ns(waiting, account), began_ns)
 
 
 def began_by_rank_ns(waiting: Waiting, account: WaitingAccount) -> Floats:

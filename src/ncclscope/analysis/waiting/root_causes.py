@@ -87,7 +87,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
             ranks=(*change.ranks, *ranks),
             communicators=(*change.communicators, *communicators),
         )
-        keep = _pauses(waiting, change.ranks)
+        keep = pauses_of(waiting, change.ranks)
         if is_large:  # the prediction follows
             events, _ = what_if.events_and_least_ns(change, keep)
         else:
@@ -121,7 +121,7 @@ def _only_cause(
     shortest_ns = run_ns(waiting.arrivals.events_ns) - gained_ns
     for rank in change.ranks:
         alone = replace(change, ranks=(rank,))
-        events = what_if.events_ns(alone, _pauses(waiting, alone.ranks))
+        events = what_if.events_ns(alone, pauses_of(waiting, alone.ranks))
         if run_ns(events) - shortest_ns <= _LEFT_BY_ONE * gained_ns:
             return alone.ranks
     return ()
@@ -153,7 +153,7 @@ def _has_much_excess(waiting: Waiting, ranks: tuple[int, ...]) -> bool:
 
 
 def _with_predictions(waiting: Waiting, what_if: WhatIf, change: Change) -> RootCauses:
-    keep = _pauses(waiting, change.ranks)
+    keep = pauses_of(waiting, change.ranks)
     single = [Change(ranks=(rank,)) for rank in change.ranks]
     single += [Change(communicators=(row,)) for row in change.communicators]
     together = what_if.predict(change, keep)
@@ -181,7 +181,7 @@ def _gain_of_last(
     return max(run_ns(what_if.events_ns(others, keep)) - together_ns, 0)
 
 
-def _pauses(waiting: Waiting, ranks: tuple[int, ...]) -> Bools:
+def pauses_of(waiting: Waiting, ranks: tuple[int, ...]) -> Bools:
     """Events that a steady delay does not explain."""
     keep = np.zeros(len(waiting.time_ns), bool)
     for rank in ranks:
