@@ -8,7 +8,12 @@ compared with.
     position (3 calls)   . . a b c d a b c
 
 Ranks of different programs are no peers, as the stages of a pipeline: "receive, six AllReduces,
-send" is a forward pass on one and a backward pass on the next.
+send" is a forward pass on one and a backward pass on the next. The first and the last stage make
+the same calls in a circle, and are told apart by whether their only partner is a later rank or an
+earlier one:
+
+    first stage   S S R R S S R R …     S: forward     R: backward
+    last stage    R R S S R R S S …     S: backward    R: forward
 """
 
 from dataclasses import dataclass, replace
@@ -172,15 +177,16 @@ class _Program:
     first_ns: Ints  # by position, of its calls there
     last_ns: Ints
     span_ns: tuple[int, int]  # of all its calls
+    side: int  # of its only partner
 
     def is_like(self, other: "_Program") -> bool:
         """Whether nearly all usual positions are the same, while both ranks were there: others may
-        join an elastic job later.
+        join an elastic job later. Their only partners are on one side.
         """
         own = self.usual & self._while(other)
         others = other.usual & other._while(self)
-        either = int((own | others).sum())
-        return either == 0 or int((own & others).sum()) >= _SAME_PROGRAM * either
+        either, in_both = int((own | others).sum()), int((own & others).sum())
+        return self.side == other.side and (either == 0 or in_both >= _SAME_PROGRAM * either)
 
     def _while(self, other: "_Program") -> Bools:
         begin, end = other.span_ns
@@ -194,12 +200,14 @@ def _programs(kernels: Kernels, position: Numbers, times: Ints) -> Ints | None:
     first = np.append(kernels.first_of_rank, len(kernels))
     programs: list[_Program] = []
     program_of = np.zeros(len(usual), np.int64)
-    program_by_pattern: dict[bytes, int] = {}
+    program_by_pattern: dict[tuple[bytes, int], int] = {}
+    sides = _sides(kernels)
     for rank, own in enumerate(usual):
-        pattern = np.packbits(own).tobytes()
+        pattern = np.packbits(own).tobytes(), int(sides[rank])
         program = program_by_pattern.get(pattern)
         if program is None:
-            made = _program(kernels, position, own, slice(first[rank], first[rank + 1]))
+            rows = slice(first[rank], first[rank + 1])
+            made = _program(kernels, position, own, int(sides[rank]), rows)
             alike = (number for number, other in enumerate(programs) if other.is_like(made))
             program = next(alike, len(programs))
             if program == len(programs):
@@ -211,12 +219,33 @@ def _programs(kernels: Kernels, position: Numbers, times: Ints) -> Ints | None:
     return program_of
 
 
-def _program(kernels: Kernels, position: Numbers, usual: Bools, rows: slice) -> _Program:
+def _sides(kernels: Kernels) -> Ints:
+    """By rank with one partner, to which it sends or from which it receives in a kernel, whether
+    that is a later rank (1) or an earlier one (-1); 0 for others. Who does both at the same time
+    does what its partner does.
+    """
+    own = np.repeat(np.arange(len(kernels)), np.diff(kernels.partner_first))
+    pairs = kernels.pair[own]
+    own, other = own[pairs], kernels.rank[kernels.partner[pairs]].astype(np.int64)
+    sends, rank, ranks = kernels.partner_sends[pairs], kernels.rank[own], len(kernels.ranks)
+    least, most = np.full(ranks, ranks), np.full(ranks, NONE)
+    np.minimum.at(least, rank, other)
+    np.maximum.at(most, rank, other)
+    both = (
+        np.bincount(own, sends, len(kernels))
+        % np.maximum(np.bincount(own, minlength=len(kernels)), 1)
+        > 0
+    )
+    has_both = np.bincount(kernels.rank, both, ranks) > 0
+    return np.where((least == most) & ~has_both, np.sign(least - np.arange(ranks)), 0)
+
+
+def _program(kernels: Kernels, position: Numbers, usual: Bools, side: int, rows: slice) -> _Program:
     call, place = kernels.events_ns[rows, 0], position[rows]
     first, last = np.full(len(usual), np.iinfo(np.int64).max), np.zeros(len(usual), np.int64)
     np.minimum.at(first, place, call)
     np.maximum.at(last, place, call)
-    return _Program(usual, first, last, (int(call.min()), int(call.max())))
+    return _Program(usual, first, last, (int(call.min()), int(call.max())), side)
 
 
 def start_up_of(kernels: Kernels, events_ns: Ints, own_ns: Ints) -> Bools:
