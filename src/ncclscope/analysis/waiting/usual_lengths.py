@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.analysis.waiting.after_sync import of_others_after_sync
 from ncclscope.analysis.waiting.arrivals import END, START, Arrivals
 from ncclscope.analysis.waiting.dependencies import HELD_BACK, Dependencies
 from ncclscope.analysis.waiting.lone_edges import lone_usual_ns
@@ -169,6 +170,11 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
     usual = with_own_roles(kernels.serves, groups[0], length, usual, edges.sample)
     table = _quantiles(groups[0], rank, length, lasting)
     steady = _steady(table, ranks)[0]
+    if event != START:
+        own = ~held & ~kernels.serves
+        shown = of_others_after_sync(kernels, dependencies, groups[0], table, own)
+        usual = np.fmin(usual, shown[:, groups[0]])
+        steady += _steady_beyond(table, shown[0], ranks)
     if kernels.pair.any():
         ranks_of = _ranks_of(groups[0], rank, ranks)
         scale, excess = _stages(table, _edge_of_group(groups[0], edge), ranks_of, ranks)
@@ -423,9 +429,16 @@ def _steady(table: MemberQuantiles, members: int) -> tuple[Floats, Floats]:
     repeats, and the sum of the median lengths.
     """
     groups = int(table.group.max(initial=0)) + 1
-    usual = table.of_usual_member(0, groups)[table.group]
-    often = table.count >= STEADY
-    beyond = np.where(often, np.maximum(table.median_at_least - usual, 0.0), 0.0)
-    excess = np.bincount(table.member, beyond * table.count, minlength=members)
+    excess = _steady_beyond(table, table.of_usual_member(0, groups), members)
     total = np.bincount(table.member, table.quantiles[0] * table.count, minlength=members)
-    return excess.astype(np.float64), total.astype(np.float64)
+    return excess, total.astype(np.float64)
+
+
+def _steady_beyond(table: MemberQuantiles, usual: Floats, members: int) -> Floats:
+    """By member how much longer than usual its edges are in the median repeat, summed over repeats.
+    `usual`: by group; NaN: nothing is usual there.
+    """
+    often = table.count >= STEADY
+    beyond = np.maximum(table.median_at_least - usual[table.group], 0.0)
+    beyond = np.where(often, np.nan_to_num(beyond), 0.0)
+    return np.bincount(table.member, beyond * table.count, minlength=members).astype(np.float64)
