@@ -8,6 +8,9 @@ step of the job, or a whole part of one, and it needs no knowledge of steps. Rou
 blocks of neighbouring calls, and the median block counts: start-up and single pauses are not in it.
 
     calls at 0, 10, 20, 130, 140, 150 ms, two a block  ->  blocks of 10, 60, 10 ms a call  ->  10 ms
+
+The run is all of its time after the start-up: with single long rounds, other phases, and what comes
+after the last round. It is cut into parts at calls, so that parts of equal runs have equal work.
 """
 
 import re
@@ -25,9 +28,9 @@ from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SOURCES
 
 Key = tuple[str, str, int, str]  # communicator, function, bytes, datatype
 _MOST = 4000  # samples of a kind; beyond, one of every few
-_BLOCKS = 32  # of a run's rounds
+_BLOCKS = 32  # of a run's rounds; its parts
 LEAST_ROUNDS = 16
-_SETTLED = 0.1  # of a run's rounds are its start-up
+_SETTLED = 0.1  # of a run's rounds, or calls, are its start-up
 _EXACT = np.array([*(name in EXACT_SOURCES for name in SOURCES), False])  # by code; -1: none
 
 
@@ -50,6 +53,21 @@ class Rounds:
     block_ns: Floats  # mean time from call to call, by block
     wait_ns: Floats  # waiting of one rank a round, by block
     mean_ns: float  # over all calls after the start-up
+    settled: int  # their number
+    to_end_ns: float  # from the first of them to the run's end, by round
+
+    @property
+    def settled_block_ns(self) -> Floats:
+        """Blocks after the start-up."""
+        return self.block_ns[int(_SETTLED * len(self.block_ns)) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The run from its first tenth of calls to its end, in parts with as many calls each."""
+
+    ns: Floats
+    calls: int  # of the whole run, by rank
 
 
 def base_name(name: str) -> str:
@@ -144,12 +162,26 @@ class JobSamples:
         places = np.linspace(0, gaps, min(_BLOCKS, gaps) + 1).round().astype(np.int64)
         edges, calls = starts[places], np.diff(places)
         settled = starts[int(_SETTLED * gaps) :]
+        count = max(len(settled) - 1, 1)
         return Rounds(
             kind,
             np.diff(edges) / calls,
             self._waits_between(edges) / calls,
-            float(settled[-1] - settled[0]) / max(len(settled) - 1, 1),
+            float(settled[-1] - settled[0]) / count,
+            count,
+            float(max(self.run.extent[1], settled[-1]) - settled[0]) / count,
         )
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The run by parts; whoever calls, and whatever for."""
+        began = began_ns(self.run.operations, np.flatnonzero(self.run.current))
+        began = began[began != NONE]
+        last = len(began) - 1
+        places = np.linspace(int(_SETTLED * last), last, _BLOCKS + 1).round().astype(np.int64)
+        edges = np.partition(began, places)[places]
+        edges[-1] = max(edges[-1], self.run.extent[1])
+        return Parts(np.diff(edges).astype(np.float64), len(began))
 
     def _waits_between(self, edges: Ints) -> Floats:
         """Waiting of a rank in the mean, between these times."""

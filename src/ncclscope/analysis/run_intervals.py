@@ -74,6 +74,24 @@ def half_width(values: Floats) -> float:
     return float(high - low) / 2
 
 
+def half_width_of_ratio(a: Floats, b: Floats, are_pairs: bool) -> float:
+    """Half of the 99 % interval of how much longer all parts of b take together than those of a, as
+    a logarithm, from resampled blocks of neighbours. `are_pairs`: parts at one place have the same
+    work. Then they are drawn together: what makes one part of a run longer than another, as a
+    phase with larger batches, leaves nothing open. At least one part each.
+    """
+    if are_pairs:
+        return _half_of_sums(a, b)
+    return float(np.hypot(_half_of_sums(np.ones(len(a)), a), _half_of_sums(np.ones(len(b)), b)))
+
+
+def _half_of_sums(a: Floats, b: Floats) -> float:
+    places = _resamples(len(a))
+    sums = [np.maximum(parts[places].sum(axis=1), 1.0) for parts in (a, b)]
+    low, high = np.percentile(np.log(sums[1] / sums[0]), _INTERVAL)
+    return float(high - low) / 2
+
+
 @lru_cache(maxsize=4)  # thousands of kinds of calls have as many values as each other
 def _resamples(count: int) -> Ints:
     """Places among `count` values, a row for each resample."""

@@ -12,8 +12,9 @@ from ncclscope.cli.arguments.compare import BETWEEN
 from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.cli.selection_options import check_operations_for_time, time_selection_of
 from ncclscope.cli.terminal import output_width
-from ncclscope.diagnose.comparison import SLOWER, compare
+from ncclscope.diagnose.comparison import compare
 from ncclscope.diagnose.comparison_kinds import of_kinds
+from ncclscope.diagnose.comparison_verdict import SLOWER
 from ncclscope.errors import UsageError
 from ncclscope.history.difference import LAST_EQUAL, difference_of_sums
 from ncclscope.history.place import history_directory
@@ -22,7 +23,7 @@ from ncclscope.model.model import Model
 from ncclscope.report.comparison import as_json, lines
 from ncclscope.report.history_difference import difference_as_json, difference_lines
 
-_SLOWER_EXIT, _NOT_COMPARED_EXIT = 3, 5
+_SLOWER_EXIT, _UNRESOLVED_EXIT = 3, 5
 _WIDEST = 160
 
 
@@ -48,12 +49,13 @@ def _model(path: Path, arguments: argparse.Namespace) -> Model:
     return model_between(model, time_selection_of(model, arguments))
 
 
-def _exit_code(arguments: argparse.Namespace, verdict: str, reason: str) -> int:
+def _exit_code(arguments: argparse.Namespace, verdict: str, bounds_loss: bool) -> int:
+    """A gate passes only where the record bounds the loss, not where none was found."""
     if not arguments.gate:
         return 0
-    if reason:
-        return _NOT_COMPARED_EXIT
-    return _SLOWER_EXIT if verdict == SLOWER else 0
+    if verdict == SLOWER:
+        return _SLOWER_EXIT
+    return 0 if bounds_loss else _UNRESOLVED_EXIT
 
 
 def _run_with_history(arguments: argparse.Namespace) -> int:
@@ -68,7 +70,7 @@ def _run_with_history(arguments: argparse.Namespace) -> int:
     else:
         for line in difference_lines(changed, left_out, output_width(_WIDEST)):
             print(line)
-    return _exit_code(arguments, changed.verdict, changed.reason)
+    return _exit_code(arguments, changed.verdict, changed.bounds_loss)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -85,4 +87,4 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for line in lines(comparison, a, b, output_width(_WIDEST)):
             print(line)
-    return _exit_code(arguments, comparison.verdict, comparison.reason)
+    return _exit_code(arguments, comparison.verdict, comparison.bounds_loss)

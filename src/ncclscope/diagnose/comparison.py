@@ -19,24 +19,44 @@ from ncclscope.analysis.origin_changes import (
     job_account,
     origin_changes,
 )
-from ncclscope.analysis.run_intervals import Difference, difference, half_width, knows_spread
+from ncclscope.analysis.run_intervals import (
+    difference,
+    half_width,
+    half_width_of_ratio,
+    knows_spread,
+)
 from ncclscope.analysis.waiting.account import AccountOf, waiting_account
 from ncclscope.analysis.waiting.windows import MOST_AT_ONCE
 from ncclscope.arrays.types import Floats
-from ncclscope.capture.housekeeping import identity_of
+from ncclscope.diagnose.comparable import simulated, why_not_comparable
+from ncclscope.diagnose.comparison_verdict import (
+    FASTER,
+    MEAN_ROUND,
+    NOT_COMPARABLE,
+    NOT_JUDGED,
+    ROUND,
+    RUN,
+    SAME,
+    SLOWER,
+    UNRESOLVED,
+    WAITING,
+    WIRE,
+    Measure,
+    bounds_loss,
+    judged,
+    judged_by_record,
+    verdict_of,
+    why_unresolved,
+)
 from ncclscope.model.model import Model
 from ncclscope.threads import Threads
 
-SLOWER, FASTER, SAME, UNRESOLVED = "slower", "faster", "same", "unresolved"
-NOT_COMPARABLE = "not comparable"  # of jobs that were recorded in different ways
-NOT_JUDGED = "not judged"  # of kinds whose times do not carry a judgement
-ROUND, MEAN_ROUND, WAITING, WIRE = "round", "mean round", "waiting", "wire"
-MATTERS = 0.05  # a change that is worth a word
 LEAST = 8  # calls of a kind on each side
 # What equal runs differ by where too few runs show it. Six equal jobs on an H200: rounds 4 %,
 # waiting 8 % of a round, all kinds together 7 %, single kinds 42 %.
 _ALLOWANCES = {ROUND: 0.10, MEAN_ROUND: 0.25, WAITING: 0.15, WIRE: 0.15}
 _KIND_ALLOWANCE = 0.50
+_ALIKE = 0.01  # runs with as many calls, but for some that were dropped, had the same work
 _AT_ONCE = 2  # runs of which samples, or accounts of waiting, are made
 Halves = dict[Key, list[float]]  # half-widths of medians by kind, of each run
 
@@ -69,19 +89,6 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """One number of the job on both sides, by run."""
-
-    name: str  # ROUND …
-    a: tuple[float, ...]  # ns; of WAITING, of one rank in a round
-    b: tuple[float, ...]
-    change: float  # b / a; of WAITING, the difference as a share of a's round
-    low: float
-    high: float
-    verdict: str
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """Everything."""
 
@@ -91,7 +98,8 @@ class Comparison:
     appeared: tuple[tuple[Key, int], ...]  # with calls
     vanished: tuple[tuple[Key, int], ...]
     verdict: str
-    reason: str  # why nothing could be judged, or ""
+    reason: str  # why nothing could be judged, or nothing told of the whole; else ""
+    bounds_loss: bool  # whether B takes no more than what does not matter beyond A
     ratio: float | None  # of the time on the wire of what both have
     rhythm: Key | None  # whose calls mark the rounds
     runs: tuple[int, int]
@@ -140,10 +148,13 @@ def _compare(
     changes = _changes(first, second, halves)
     wire = _wire(first, second, changes, halves)
     measures += [wire] if wire else []
-    why_not = _why_not_comparable(a, b)
+    why_not = why_not_comparable(a, b)
     reason = why_not or _why_not_compared(first, second, measures)
-    verdict = _verdict(measures)
-    if reason:
+    verdict = verdict_of(measures)
+    is_bounded = bounds_loss(measures) and not reason
+    if not reason and verdict == UNRESOLVED:
+        reason = why_unresolved(measures, knows_spread(len(a), len(b)))
+    elif reason:
         verdict = NOT_COMPARABLE if why_not else UNRESOLVED
         measures = [replace(measure, verdict=NOT_JUDGED) for measure in measures]
         changes = [replace(change, verdict=NOT_JUDGED) for change in changes]
@@ -157,22 +168,19 @@ def _compare(
         vanished=tuple((key, kinds[0][key]) for key in kinds[0] if key not in kinds[1]),
         verdict=verdict,
         reason=reason,
+        bounds_loss=is_bounded,
         ratio=wire.change if wire else None,
         rhythm=rhythm,
         runs=(len(first), len(second)),
         span_ns=(tuple(j.span_ns for j in first), tuple(j.span_ns for j in second)),
         incomplete=(_missing(a), _missing(b)),
         timed=(_timed(first), _timed(second)),
-        simulated=(_simulated(a), _simulated(b)),
+        simulated=(simulated(a), simulated(b)),
     )
 
 
 def _missing(models: Sequence[Model]) -> str:
     return "; ".join(text for model in models for text in model.completeness.missing())
-
-
-def _simulated(models: Sequence[Model]) -> bool:
-    return any(model.completeness.is_simulation for model in models)
 
 
 def _timed(jobs: list[JobSamples]) -> int:
@@ -190,32 +198,7 @@ def _calls(jobs: list[JobSamples], single: bool = True) -> dict[Key, int]:
     return calls
 
 
-# ---- whether they can be compared ----
-def _recorded(models: Sequence[Model]) -> tuple[str, str]:
-    """In which modes, and with which timing of the GPU, processes were recorded."""
-    modes = {row.mode for model in models for row in model.processes}
-    timings = {
-        identity_of(model.path / row.folder).get("gpu_timing.in_force", "kernel")
-        for model in models
-        for row in model.processes
-    }
-    return ", ".join(sorted(modes)), ", ".join(sorted(timings))
-
-
-def _why_not_comparable(a: Sequence[Model], b: Sequence[Model]) -> str:
-    """Why times of the two cannot be compared; "" where they can."""
-    of_a, of_b = _recorded(a), _recorded(b)
-    for what, first, second in zip(("mode", "GPU timing"), of_a, of_b, strict=True):
-        if first != second or ", " in first:
-            return (
-                f"they were recorded with different settings ({what}: A {first}, B {second}), and "
-                "what that costs would look like a change of the job"
-            )
-    if _simulated(a) != _simulated(b):
-        return "one of them is a simulation"
-    return ""
-
-
+# ---- whether anything can be compared ----
 def _why_not_compared(
     first: list[JobSamples], second: list[JobSamples], measures: list[Measure]
 ) -> str:
@@ -232,17 +215,6 @@ def _why_not_compared(
 
 
 # ---- the job ----
-def _judge(change: Difference, known: bool) -> str:
-    """What an interval of logarithms or shares says."""
-    if change.low > np.log1p(MATTERS):
-        return SLOWER
-    if change.high < -np.log1p(MATTERS):
-        return FASTER
-    # One run on each side cannot show less than the allowance.
-    close = np.log1p(2 * MATTERS if known else 5 * MATTERS)
-    return SAME if -close < change.low and change.high < close else UNRESOLVED
-
-
 def _rounds(first: list[JobSamples], second: list[JobSamples], rhythm: Key) -> list[Measure]:
     """How long rounds take, and how much of them ranks wait."""
     sides = [[job.rounds(rhythm) for job in jobs] for jobs in (first, second)]
@@ -256,8 +228,39 @@ def _rounds(first: list[JobSamples], second: list[JobSamples], rhythm: Key) -> l
     return [
         _ratio(ROUND, usual[0], usual[1], within),
         _ratio(MEAN_ROUND, mean[0], mean[1], within),
+        _run(first, second, sides),
         _waiting(waits, shares, runs, round_ns),
     ]
+
+
+def _run(first: list[JobSamples], second: list[JobSamples], rounds: list[list[Rounds]]) -> Measure:
+    """The time of the run after its start-up, by round. With too few runs the interval is what
+    their own parts show: nothing is claimed by it, so that it needs no allowance.
+    """
+    jobs = first + second
+    calls = [job.parts.calls for job in jobs]
+    are_alike = max(calls) <= (1 + _ALIKE) * min(calls)
+    sides = [
+        [
+            float(job.parts.ns.sum()) / r.settled if are_alike else r.to_end_ns
+            for job, r in zip(side, of_side, strict=True)
+        ]
+        for side, of_side in zip((first, second), rounds, strict=True)
+    ]
+    parts = [
+        [
+            job.parts.ns if are_alike else r.settled_block_ns
+            for job, r in zip(side, own, strict=True)
+        ]
+        for side, own in zip((first, second), rounds, strict=True)
+    ]
+    within = max(half_width_of_ratio(a, b, are_alike) for a in parts[0] for b in parts[1])
+    logs = [np.log(np.maximum(side, 1.0)).tolist() for side in sides]
+    change = difference(logs[0], logs[1], within, 0.0)
+    known = knows_spread(len(first), len(second))
+    verdict = judged(change, known) if known else judged_by_record(change)
+    low, value, high = np.exp([change.low, change.value, change.high]).tolist()
+    return Measure(RUN, tuple(sides[0]), tuple(sides[1]), value, low, high, verdict)
 
 
 def _waiting(
@@ -267,7 +270,7 @@ def _waiting(
     known = knows_spread(len(waits[0]), len(waits[1]))
     change = difference(shares[0], shares[1], within, _ALLOWANCES[WAITING])
     a, b = tuple(waits[0]), tuple(waits[1])
-    verdict = _judge(change, known)
+    verdict = judged(change, known)
     return Measure(WAITING, a, b, change.value, change.low, change.high, verdict)
 
 
@@ -293,22 +296,9 @@ def _halves(jobs: list[JobSamples]) -> Halves:
 def _ratio(name: str, a: list[float], b: list[float], within: float) -> Measure:
     logs = [np.log(np.maximum(side, 1.0)).tolist() for side in (a, b)]
     change = difference(logs[0], logs[1], within, float(np.log1p(_ALLOWANCES[name])))
-    verdict = _judge(change, knows_spread(len(a), len(b)))
+    verdict = judged(change, knows_spread(len(a), len(b)))
     low, value, high = np.exp([change.low, change.value, change.high]).tolist()
     return Measure(name, tuple(a), tuple(b), value, low, high, verdict)
-
-
-def _verdict(measures: list[Measure]) -> str:
-    """Rounds decide where they differ; else slower where anything is, else faster."""
-    verdicts = {measure.name: measure.verdict for measure in measures}
-    for name in (ROUND, MEAN_ROUND):
-        if verdicts.get(name) in (SLOWER, FASTER):
-            return verdicts[name]
-    for verdict in (SLOWER, FASTER):
-        if verdict in verdicts.values():
-            return verdict
-    decisive = verdicts.get(ROUND, verdicts.get(WIRE))
-    return SAME if decisive == SAME else UNRESOLVED
 
 
 # ---- the wire ----
@@ -361,7 +351,7 @@ def _change(
         return Change(key, of_a, of_b, ratio, 0.0, np.inf, UNRESOLVED, weight)
     within, allowance = _together(halves), float(np.log1p(_KIND_ALLOWANCE))
     change = difference(medians[0], medians[1], within, allowance)
-    verdict = _judge(change, knows_spread(len(a), len(b)))
+    verdict = judged(change, knows_spread(len(a), len(b)))
     if not all(samples.exact for samples in runs):
         verdict = NOT_JUDGED
     low, high = float(np.exp(change.low)), float(np.exp(change.high))

@@ -5,8 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncclscope.analysis.run_intervals import difference, knows_spread
-from ncclscope.diagnose.comparison import FASTER, MATTERS, NOT_JUDGED, SAME, SLOWER, UNRESOLVED
+from ncclscope.analysis.run_intervals import Difference, difference, knows_spread
+from ncclscope.diagnose.comparison_verdict import (
+    FASTER,
+    LEFT_OPEN,
+    MATTERS,
+    NOT_JUDGED,
+    SAME,
+    SLOWER,
+    UNRESOLVED,
+)
 from ncclscope.errors import UsageError
 from ncclscope.history.reader import History, Job
 from ncclscope.history.tables import COMMUNICATORS, JobRow, JobSums
@@ -41,6 +49,11 @@ class JobDifference:
     kinds: tuple[MeasureChange, ...]  # medians of kinds of calls, what changed most first
     verdict: str
     reason: str  # why nothing was judged, or ""
+
+    @property
+    def bounds_loss(self) -> bool:
+        """Whether the job takes no more than what does not matter beyond equal ones."""
+        return not self.reason and _bounds_loss(self.measures)
 
 
 def job_difference(directory: Path, label: str | None, last: int) -> tuple[JobDifference, int]:
@@ -124,7 +137,7 @@ def _ratio(name: str, value: float | None, others: Sequence[float | None]) -> Me
     if not value or not known:
         return None
     interval = difference([math.log(other) for other in known], [math.log(value)], 0.0, math.inf)
-    verdict = _judge(interval.low, interval.high, math.log1p(MATTERS), len(known))
+    verdict = _judge(interval, math.log1p(MATTERS), math.log1p(LEFT_OPEN), len(known))
     change, low, high = (
         math.exp(min(x, 700.0)) for x in (interval.value, interval.low, interval.high)
     )
@@ -136,27 +149,44 @@ def _waiting(value: float | None, others: Sequence[float | None]) -> MeasureChan
     if value is None or not known:
         return None
     interval = difference(known, [value], 0.0, math.inf)
-    verdict = _judge(interval.low, interval.high, MATTERS, len(known))
+    verdict = _judge(interval, MATTERS, LEFT_OPEN, len(known))
     numbers = interval.value, interval.low, interval.high
     return MeasureChange(WAITING, value, known, *numbers, verdict)
 
 
-def _judge(low: float, high: float, matters: float, runs: int) -> str:
+def _judge(change: Difference, matters: float, left_open: float, runs: int) -> str:
     if not knows_spread(runs, 1):
         return NOT_JUDGED
-    if low > matters:
+    if change.low > matters:
         return SLOWER
-    if high < -matters:
+    if change.high < -matters:
         return FASTER
-    return SAME if -2 * matters < low and high < 2 * matters else UNRESOLVED
+    is_close = abs(change.value) <= matters and max(-change.low, change.high) < left_open
+    return SAME if is_close else UNRESOLVED
 
 
 def _verdict(measures: Sequence[MeasureChange]) -> str:
-    """The first measure that differs decides; else the first that was judged."""
+    """The first measure that differs decides. The same is said only where all times are: the median
+    round does not see long rounds now and then.
+    """
     for measure in measures:
         if measure.verdict in (SLOWER, FASTER):
             return measure.verdict
-    return next((m.verdict for m in measures if m.verdict != NOT_JUDGED), UNRESOLVED)
+    found = {measure.verdict for measure in _times(measures) or measures} - {NOT_JUDGED}
+    return SAME if found == {SAME} else UNRESOLVED
+
+
+def _times(measures: Sequence[MeasureChange]) -> list[MeasureChange]:
+    """What was judged of steps and rounds."""
+    return [m for m in measures if m.name != WAITING and m.verdict != NOT_JUDGED]
+
+
+def _bounds_loss(measures: Sequence[MeasureChange]) -> bool:
+    """Waiting alone bounds nothing."""
+    times = _times(measures)
+    most = max((m.change for m in times), default=math.inf)
+    highest = max((m.high for m in times), default=math.inf)
+    return most <= 1 + MATTERS and highest <= 1 + LEFT_OPEN
 
 
 def _kinds(history: History, medians: dict[str, float]) -> tuple[MeasureChange, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 
 from ncclscope.analysis.waiting import exchange_groups
-from ncclscope.diagnose.comparison import SLOWER
+from ncclscope.diagnose.comparison_verdict import SLOWER
 from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
 from ncclscope.history.difference import (
     LAST_EQUAL,

@@ -5,18 +5,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from ncclscope.analysis.job_samples import Key
-from ncclscope.diagnose.comparison import (
+from ncclscope.diagnose.comparison import Change, Comparison, Spread
+from ncclscope.diagnose.comparison_verdict import (
+    LEFT_OPEN,
+    MATTERS,
     MEAN_ROUND,
     NOT_JUDGED,
     ROUND,
+    RUN,
     SAME,
-    UNRESOLVED,
     WAITING,
     WIRE,
-    Change,
-    Comparison,
     Measure,
-    Spread,
 )
 from ncclscope.humanize import binary_size, duration, percent, plural, printable, wrapped
 from ncclscope.json_answers import VERSION
@@ -66,6 +66,7 @@ def _key_in_words(key: Key) -> str:
 _NAMES = {
     ROUND: "a round",
     MEAN_ROUND: "a round, mean",
+    RUN: "the run, by round",
     WAITING: "waiting",
     WIRE: "on the wire",
 }
@@ -102,13 +103,10 @@ def _verdict(comparison: Comparison) -> str:
     if comparison.reason:
         return f"{comparison.verdict}: {comparison.reason}".replace("unresolved:", "not resolved:")
     measures = {measure.name: measure for measure in comparison.measures}
-    if comparison.verdict == UNRESOLVED:
-        return "not resolved: what differs may be chance"
-    decides = next((m for m in measures.values() if m.verdict == comparison.verdict), None)
-    so_far = "" if comparison.knows_spread else ", as far as one run of each can tell"
-    if comparison.verdict == SAME or decides is None:
-        what = f": {_in_words(decides)}" if decides else ""
-        return f"B is as fast as A{so_far}{what}"
+    if comparison.verdict == SAME:
+        so_far = "" if comparison.knows_spread else ", as far as one run of each can tell"
+        return f"B is as fast as A{so_far}: {_in_words(measures[RUN])}"
+    decides = next(m for m in measures.values() if m.verdict == comparison.verdict)
     return f"B is {comparison.verdict} than A: {_in_words(decides)}{_mostly(comparison, decides)}"
 
 
@@ -132,6 +130,7 @@ def _in_words(measure: Measure) -> str:
     subject = {
         ROUND: "a round takes",
         MEAN_ROUND: "rounds take in the mean, though not typically,",
+        RUN: "after its start-up, the run takes by round",
         WIRE: "all calls together take on the wire",
     }[measure.name]
     return f"{subject} {b} instead of {a}, {measure.change:.2f} times as long"
@@ -139,13 +138,18 @@ def _in_words(measure: Measure) -> str:
 
 def _runs_in_words(comparison: Comparison) -> str:
     """What a comparison of this many runs can show."""
+    bars = (
+        f"B is called as fast where the run differs by at most {percent(MATTERS)}, and less than "
+        f"{percent(LEFT_OPEN)} is left open."
+    )
     if comparison.knows_spread:
         runs = f"{comparison.runs[0]} and {comparison.runs[1]} runs"
-        return f"Intervals are those between runs, from how much {runs} of one job differ."
+        return f"Intervals are those between runs, from how much {runs} of one job differ. {bars}"
     return (
         "With one run of each, how much equal runs differ is not known. Equal jobs were seen to "
         "differ by 10 % in their rounds and by half in single kinds of calls, so that much is not "
-        "called a difference. Several runs tell more: compare a1 a2 a3 -- b1 b2."
+        "called a difference; the interval of the run is what its parts show, without that. "
+        f"{bars} Several runs tell more: compare a1 a2 a3 -- b1 b2."
     )
 
 
@@ -267,6 +271,7 @@ def as_json(comparison: Comparison, a: list[str], b: list[str]) -> dict[str, Any
         "simulation": {"a": comparison.simulated[0], "b": comparison.simulated[1]},
         "verdict": comparison.verdict,
         "reason": comparison.reason or None,
+        "bounds_loss": comparison.bounds_loss,
         "between_runs": comparison.knows_spread,
         "run_ns": {"a": spans[0], "b": spans[1]},
         "round": _key(comparison.rhythm) if comparison.rhythm else None,

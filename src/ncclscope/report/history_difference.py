@@ -69,6 +69,7 @@ def difference_as_json(changed: JobDifference) -> dict[str, Any]:
         "equal_jobs": [str(job.name) for job in changed.equal],
         "verdict": changed.verdict,
         "reason": changed.reason,
+        "bounds_loss": changed.bounds_loss,
         "measures": [_change_as_json(change) for change in changed.measures],
         "kinds": [_change_as_json(change) for change in changed.kinds],
     }

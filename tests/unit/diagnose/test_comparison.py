@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from ncclscope.analysis import run_intervals
-from ncclscope.analysis.run_intervals import difference, half_width
+from ncclscope.analysis.run_intervals import difference, half_width, half_width_of_ratio
 from ncclscope.cli import main
 from ncclscope.diagnose.comparison import Comparison, compare
+from ncclscope.diagnose.comparison_verdict import Measure, bounds_loss, verdict_of, why_unresolved
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
 from ncclscope.report.comparison import as_json, lines
@@ -102,6 +103,88 @@ def test_one_pause_makes_a_run_slower_and_rounds_not(write: Write) -> None:
     assert "rounds take in the mean, though not typically" in text_of(found)
 
 
+SOME_LONG_ROUNDS = (Late(2, 45, 15, 15), Late(2, 45, 35, 35))  # 90 of 350 ms
+AFTER_THE_LAST_ROUND = (Late(2, 45, 59, 59, call=1),)
+A_LITTLE_IN_EACH = tuple(Late(rank, 0.7) for rank in range(4))  # 12 %
+
+
+@pytest.mark.parametrize("late", [SOME_LONG_ROUNDS, AFTER_THE_LAST_ROUND, A_LITTLE_IN_EACH])
+def test_a_loss_that_one_run_of_each_cannot_tell_is_not_the_same(
+    write: Write, tmp_path: Path, late: tuple[Late, ...]
+) -> None:
+    # The call that marks rounds is the first of a step.
+    job = replace(JOB, calls=JOB.calls[::-1])
+    a, b = write("a", job), write("b", replace(job, late=late), 2)
+    comparison, back = compare([a], [b]), compare([b], [a])
+    assert (comparison.verdict, comparison.bounds_loss) == ("unresolved", False)
+    assert (back.verdict, back.bounds_loss) == ("unresolved", True), "B lost nothing"
+    assert " % longer" in comparison.reason
+    assert " % less" in back.reason
+    assert "compare several runs of each: compare a1 a2 a3 -- b1 b2 b3" in text_of(comparison)
+    assert verdicts(comparison)["run"] == verdicts(back)["run"] == "unresolved"
+    assert main(["compare", "--gate", str(tmp_path / "a"), str(tmp_path / "b")]) == 5
+    assert main(["compare", "--gate", str(tmp_path / "b"), str(tmp_path / "a")]) == 0
+
+
+def test_several_runs_tell_such_a_loss(write: Write) -> None:
+    a = [write(f"a{seed}", seed=seed) for seed in range(3)]
+    late = replace(JOB, late=tuple(replace(pause, ms=90) for pause in SOME_LONG_ROUNDS))
+    comparison = compare(a, [write(f"b{seed}", late, seed) for seed in range(3, 6)])
+    assert (comparison.verdict, comparison.bounds_loss) == ("slower", False)
+    assert verdicts(comparison)["round"] in ("same", "unresolved")
+    assert verdicts(comparison)["run"] == "slower"
+
+
+def test_equal_runs_with_unlike_phases_are_the_same(write: Write) -> None:
+    """The typical round is that of one of the phases, by chance of one or of the other."""
+    phases = tuple(Late(rank, 6, 30) for rank in range(4))
+    a, b = (write(name, replace(JOB, late=phases), seed) for name, seed in (("a", 1), ("b", 2)))
+    comparison = compare([a], [b])
+    assert (comparison.verdict, comparison.reason) == ("same", "")
+    assert comparison.bounds_loss
+    assert "is as fast as A, as far as one run of each can tell: after its" in text_of(comparison)
+    assert as_json(comparison, ["a"], ["b"])["bounds_loss"] is True
+
+
+def test_runs_of_unlike_length_are_compared_by_round(write: Write) -> None:
+    a, longer = write("a"), write("b", replace(JOB, steps=90), 2)
+    run = next(m for m in compare([a], [longer]).measures if m.name == "run")
+    assert run.change == pytest.approx(1, abs=0.03)
+    assert compare([a], [longer]).verdict == "same"
+
+
+def measures(run: float, half: float, mean: float = 1.0, **verdicts: str) -> list[Measure]:
+    changes = {"round": (1.0, 0.0), "mean round": (mean, 0.0), "run": (run, half)}
+    verdicts = {"run": "same" if half < 0.05 else "unresolved"} | verdicts
+    return [
+        Measure(name, (1.0,), (change,), change, change - open_, change + open_,
+                verdicts.get(name.replace(" ", "_"), "same"))
+        for name, (change, open_) in changes.items()
+    ]  # fmt: skip
+
+
+def test_what_all_measures_say_together() -> None:
+    assert verdict_of(measures(1.0, 0.02)) == "same"
+    # The mean of all rounds shows a loss that the run's other parts made up for.
+    assert verdict_of(measures(1.0, 0.02, mean=1.08)) == "unresolved"
+    assert "in the mean 8 % longer" in why_unresolved(measures(1.0, 0.02, mean=1.08), False)
+    assert verdict_of(measures(1.0, 0.20)) == "unresolved"
+    assert "of 25 % is left open" in why_unresolved(measures(1.0, 0.20), False)
+    assert "more runs of each" in why_unresolved(measures(1.0, 0.20), True)
+    # Typical rounds are faster, but the run may have lost time.
+    assert verdict_of(measures(1.0, 0.02, round="faster")) == "faster"
+    assert verdict_of(measures(1.2, 0.02, round="faster")) == "unresolved"
+    opposite = measures(1.3, 0.02, mean=1.3, round="faster", mean_round="slower")
+    assert verdict_of(opposite) == "unresolved"
+    assert "opposite ways" in why_unresolved(opposite, False)
+    assert not bounds_loss(opposite)
+    # Without rounds nothing shows what the job takes.
+    wire = [Measure("wire", (1.0,), (1.0,), 1.0, 0.99, 1.01, "same")]
+    assert (verdict_of(wire), bounds_loss(wire)) == ("unresolved", False)
+    assert "17 calls of one kind" in why_unresolved(wire, False)
+    assert verdict_of([replace(wire[0], verdict="slower")]) == "slower"
+
+
 def test_half_the_bandwidth_is_found_on_the_wire(write: Write) -> None:
     slow = replace(JOB, bandwidth_gb_s=1.0, calls=JOB.calls[:1])
     comparison = compare([write("a")], [write("c", slow, 5)])
@@ -188,3 +271,17 @@ def test_the_interval_of_a_median_knows_that_neighbours_resemble_each_other() ->
     independent = generator.normal(size=512)
     slow = np.repeat(independent[:32], 16)
     assert half_width(slow) > 2 * half_width(independent)
+
+
+def test_parts_at_one_place_are_compared_with_each_other() -> None:
+    growing = np.linspace(1e6, 8e6, 32)
+    noise = np.random.default_rng(1).normal(1, 0.01, (2, 32))
+    a, b = growing * noise[0], growing * noise[1]
+    assert half_width_of_ratio(a, b, are_pairs=True) < 0.02
+    assert half_width_of_ratio(a, b, are_pairs=False) > 0.2
+    assert half_width_of_ratio(a, b[:20], are_pairs=False) > 0.2
+    # One long part of either run is not what the other parts show.
+    b[20] *= 8
+    assert half_width_of_ratio(a, b, are_pairs=True) > 0.2
+    back = half_width_of_ratio(b, a, are_pairs=True)
+    assert back == pytest.approx(half_width_of_ratio(a, b, are_pairs=True))
