@@ -197,8 +197,6 @@ def summary(rows: list[Row]) -> list[Line]:
         right = _sum(parts["gates"], "right")
         gates = len(parts["gates"])
         lines.append(("gates of compare right", f"{right} of {gates}", right == gates))
-        passed = _sum(parts["gates"], "passed")
-        lines.append(("gates that pass equal jobs", f"{passed} of {gates}", None))
     return lines + _sampled(parts["sampled"])
 
 
