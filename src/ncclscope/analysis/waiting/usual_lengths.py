@@ -14,9 +14,9 @@ import numpy.typing as npt
 from ncclscope.analysis.waiting.after_sync import of_others_after_sync
 from ncclscope.analysis.waiting.arrivals import END, START, Arrivals
 from ncclscope.analysis.waiting.dependencies import HELD_BACK, Dependencies
-from ncclscope.analysis.waiting.lone_edges import lone_usual_ns
 from ncclscope.analysis.waiting.done_meanwhile import done_while_waiting
 from ncclscope.analysis.waiting.kernels import Kernels
+from ncclscope.analysis.waiting.lone_edges import lone_usual_ns
 from ncclscope.analysis.waiting.overlap import TIGHT_NS
 from ncclscope.analysis.waiting.own_past import HIGH, own_past
 from ncclscope.analysis.waiting.own_roles import with_own_roles
