@@ -34,6 +34,7 @@ _FREE_AT_PLACE = 3  # starts of a position that were not held back
 _FAR_FASTER = 2.0
 _SLOW_STAGE = 1.4  # own time, times that of the median stage: less is design
 _LEAST_STAGES = 4
+_NOT_MADE_UP = 0.5  # of what a stage takes longer between one kind of calls, or starts
 _COMPARED_IN_STAGES = (_abi.EDGE_GPU, _abi.EDGE_HOST, _abi.EDGE_HOST_AFTER_SYNC)
 _SAMPLE, _SAMPLE_OF_PART = 1_000_000, 400_000  # kernels; of a part of a run that has more parts
 RUN = 64  # calls in a row are sampled together
@@ -177,7 +178,8 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
         steady += _steady_beyond(table, shown[0], ranks)
     if kernels.pair.any():
         ranks_of = _ranks_of(groups[0], rank, ranks)
-        scale, excess = _stages(table, _edge_of_group(groups[0], edge), ranks_of, ranks)
+        work_ns = _work_ns(edges)
+        scale, excess = _stages(table, _edge_of_group(groups[0], edge), ranks_of, work_ns)
         at_usual_speed = _at_usual_speed(table, scale, groups[0], rank, edge)
         usual = np.where(np.isnan(at_usual_speed), usual, at_usual_speed)
         steady += excess
@@ -372,16 +374,31 @@ def _ranks_of(group: Ints, rank: Ints, ranks: int) -> Ints:
     return np.asarray(occurs.reshape(groups, ranks).sum(axis=1))
 
 
+def _work_ns(edges: _Edges) -> Floats:
+    """By rank the sum of its own time before calls and starts."""
+    dependencies, ranks = edges.dependencies, len(edges.kernels.ranks)
+    total = np.zeros(ranks)
+    for event in (0, START):
+        own = np.isin(edges.column(dependencies.edge, event)[edges.lasting], _COMPARED_IN_STAGES)
+        rows = edges.lasting[own]
+        length = edges.column(dependencies.length_ns, event)[rows]
+        total += np.bincount(edges.rank[rows], length, minlength=ranks)
+    return total
+
+
 def _stages(
-    table: MemberQuantiles, edge: Ints, ranks_of: Ints, ranks: int
+    table: MemberQuantiles, edge: Ints, ranks_of: Ints, work_ns: Floats
 ) -> tuple[Floats, Floats]:
     """By rank and kind of edge what its usual lengths have to be multiplied with, and by rank what
     that makes of steady excess. In a pipeline each stage may be the only one of its kind, so that
     nothing at its positions shows that it is slow. Stages are given about equal work: one whose
-    own time is far longer than that of the others is slow, whatever the reason. `ranks_of`: by
-    group how many ranks have such edges.
+    own time is far longer than that of the others is slow, whatever the reason. A stage that ends
+    a step with a receive computes before the next call, and others before their last send: what one
+    kind of edge has more than on others, another one has less. `ranks_of`: by group how many ranks
+    have such edges; `work_ns`: by rank its own time.
     """
-    kinds = int(edge.max(initial=0)) + 1
+    kinds, ranks = int(edge.max(initial=0)) + 1, len(work_ns)
+    more_work_ns = work_ns - np.sort(work_ns)[(ranks - 1) // 2]
     key = table.member * kinds + edge[table.group]
     total = np.bincount(key, table.quantiles[0] * table.count, minlength=ranks * kinds)
     total = total.reshape(ranks, kinds)
@@ -395,6 +412,7 @@ def _stages(
         usual = float(np.sort(own)[(ranks - 1) // 2])
         slow = (own > _SLOW_STAGE * usual) & (usual > 0) & (ranks >= _LEAST_STAGES)
         slow &= alone.reshape(ranks, kinds)[:, kind] > own / 2  # others are compared with peers
+        slow &= more_work_ns > _NOT_MADE_UP * (own - usual)
         if slow.sum() > ranks // 4:
             continue  # as much work as the design has it
         scale[slow, kind] = usual / own[slow]

@@ -193,21 +193,6 @@ def _as_peers(links: Links, rows: Ints) -> Change:
     return as_peers(Change(links=tuple(ends)), links)
 
 
-def _gained_share(links: Links, rows: Ints, prediction: Prediction) -> float:
-    """What counts of a prediction. Collectives may gain with any link that they may use: they count
-    where this one is far slower than its peers both ways. Where the record hides what waits for
-    sends, the middle of what is possible counts, of a link that is slow both ways.
-    """
-    if _as_peers(links, rows).slow_both_ways:
-        return prediction.gained_share
-    own_share = prediction.gained_share_of_sends
-    is_hidden = not prediction.is_sure and not prediction.in_collectives_ns
-    if own_share < LEAST_SHARE and is_hidden and len(rows) > 1:
-        lost_ns = _lost_ns(links, rows, np.maximum(links.slowness, links.past_slowness))
-        return min(lost_ns / prediction.run_now_ns, prediction.likely_gained_share)
-    return own_share
-
-
 def _matrix(links: Links, ranks: set[int]) -> dict[str, float]:
     """Slowness from rank to rank, of links that touch these ranks."""
     columns = (links.source.tolist(), links.destination.tolist(), links.slowness.tolist())
@@ -249,7 +234,7 @@ def _pair_finding(
     share = _lost_share(context, links, np.array(rows))
     prediction = _without_links(context, links, np.array(rows), what)
     if prediction is not None:
-        share = _gained_share(links, np.array(rows), prediction)
+        share = prediction.gained_share_of_sends
     if share < LEAST_SHARE:
         return None
     hosts = [context.run.host_of.get(rank, "?") for rank in pair]

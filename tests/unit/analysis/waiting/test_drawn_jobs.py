@@ -102,16 +102,6 @@ def test_a_drawn_job_without_its_fault_is_predicted(
     assert prediction.run_then_ns == pytest.approx(truth.healthy_run_ns, rel=0.03), was_off
 
 
-def test_a_rank_that_is_slow_in_every_other_step_has_no_mere_lead(tmp_path: Path) -> None:
-    """Ranks that meet in sends and receives alone may lead by more than this costs."""
-    fault = Fault("gpu", 1, factor=1.4, first=1, every=2)
-    waiting, truth = written(tmp_path / "c", 1, SHIFTS, fault, USUAL, PAIRS)
-    causes = root_causes(waiting, WhatIf(waiting))
-    assert causes is not None
-    assert [one.rank for one in causes.ranks] == [1]
-    assert causes.prediction.run_then_ns == pytest.approx(truth.healthy_run_ns, rel=0.02)
-
-
 def test_a_rank_whose_starts_alone_are_not_held_back_is_no_stage_of_its_own(
     tmp_path: Path,
 ) -> None:
