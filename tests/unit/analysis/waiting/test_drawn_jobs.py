@@ -7,7 +7,6 @@ import pytest
 import ncclscope
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.origins import Waiting, account_of, waiting_of
-from ncclscope.analysis.waiting.root_causes import root_causes
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from tests.support.laboratory.events import Machine
 from tests.support.laboratory.faults import QUIET, USUAL, Fault, Noise
@@ -74,10 +73,6 @@ EXCHANGES = load(
 LAYERS = load(
     (4, 2), 20, [compute(3.7), Statement("AllGather", 0, size_mb=1.47)], [],
     layers=3, data_ms=1.0, synchronize=False,
-)  # fmt: skip
-SHIFTS = load(
-    (4, 2), 30, [compute(2.0), Statement("shift", 0, size_mb=4.0)],
-    [Statement("Broadcast", size_mb=0.5)], layers=3,
 )  # fmt: skip
 
 
