@@ -23,9 +23,18 @@ from ncclscope.analysis.waiting.own_past import HIGH
 from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.quantiles import member_quantiles
 from ncclscope.arrays import _abi
-from ncclscope.arrays.types import Floats, Ints
+from ncclscope.arrays.types import Bools, Floats, Ints
 
 _MORE_REPEATS = 2  # times those that the rank alone shows
+
+
+def shown_by_one_rank(group: Ints, rank: Ints) -> Bools:
+    """By group of edges whether one rank alone has such."""
+    groups = int(group.max(initial=0)) + 1
+    least, most = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1)
+    np.minimum.at(least, group, rank)
+    np.maximum.at(most, group, rank)
+    return np.asarray(least == most)
 
 
 def lone_usual_ns(
@@ -41,11 +50,7 @@ def lone_usual_ns(
     follows = (dependencies.edge[event::3] == after_end) & (back > 0) & (back <= CALLS_BACK)
     follows &= dependencies.before[event::3] % 3 == END
     rank = kernels.rank.astype(np.int64)
-    groups = int(group.max(initial=0)) + 1
-    least, most = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1)
-    np.minimum.at(least, group, rank)
-    np.maximum.at(most, group, rank)
-    lone = np.flatnonzero(follows & (least == most)[group])
+    lone = np.flatnonzero(follows & shown_by_one_rank(group, rank)[group])
     position, positions = dependencies.position.astype(np.int64), dependencies.positions
     for calls_back in np.unique(back[lone]).tolist():
         own = lone[back[lone] == calls_back]

@@ -38,7 +38,7 @@ def with_shared_lengths(
     longer_ns = np.maximum(_LEAST_LONGER * usual[0], _LEAST_LONGER_NS)
     longer = shown & (length - usual[0] > longer_ns)
     result, tables = usual, equal_calls(kernels)
-    ranks_of = _ranks_by_group(kernels, group) if tables else np.empty(0, np.int64)
+    ranks_of = ranks_by_group(kernels, group) if tables else np.empty(0, np.int64)
     for rows in tables:
         rows = rows[:, longer[rows].sum(axis=0) >= LEAST_RANKS]
         if not rows.size:
@@ -68,7 +68,7 @@ def equal_calls(kernels: Kernels) -> list[Ints]:
     ]
 
 
-def _ranks_by_group(kernels: Kernels, group: Ints) -> Ints:
+def ranks_by_group(kernels: Kernels, group: Ints) -> Ints:
     """By group how many ranks have such edges."""
     ranks = len(kernels.ranks)
     pairs = np.sort(group * ranks + kernels.rank)  # nearly all differ: a sort beats a hash table

@@ -16,13 +16,13 @@ from ncclscope.analysis.waiting.arrivals import END, START, Arrivals
 from ncclscope.analysis.waiting.dependencies import HELD_BACK, Dependencies
 from ncclscope.analysis.waiting.done_meanwhile import done_while_waiting
 from ncclscope.analysis.waiting.kernels import Kernels
-from ncclscope.analysis.waiting.lone_edges import lone_usual_ns
+from ncclscope.analysis.waiting.lone_edges import lone_usual_ns, shown_by_one_rank
 from ncclscope.analysis.waiting.overlap import TIGHT_NS
 from ncclscope.analysis.waiting.own_past import HIGH, own_past
 from ncclscope.analysis.waiting.own_roles import with_own_roles
 from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.quantiles import MemberQuantiles, member_quantiles
-from ncclscope.analysis.waiting.shared_lengths import with_shared_lengths
+from ncclscope.analysis.waiting.shared_lengths import ranks_by_group, with_shared_lengths
 from ncclscope.analysis.waiting.slow_hosts import SlowHosts, slow_hosts
 from ncclscope.analysis.waiting.slow_ranks import STEADY, without_slowness
 from ncclscope.arrays import _abi
@@ -177,7 +177,7 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
         usual = np.fmin(usual, shown[:, groups[0]])
         steady += _steady_beyond(table, shown[0], ranks)
     if kernels.pair.any():
-        ranks_of = _ranks_of(groups[0], rank, ranks)
+        ranks_of = ranks_by_group(kernels, groups[0])
         work_ns = _work_ns(edges)
         scale, excess = _stages(table, _edge_of_group(groups[0], edge), ranks_of, work_ns)
         at_usual_speed = _at_usual_speed(table, scale, groups[0], rank, edge)
@@ -259,13 +259,9 @@ def _slow_launches(
     less = np.zeros(len(group))
     launch = dependencies.edge[START::3] == _abi.EDGE_LAUNCH
     rank = kernels.rank.astype(np.int64)
-    groups = int(group.max(initial=0)) + 1
-    least, most = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1)
-    np.minimum.at(least, group, rank)
-    np.maximum.at(most, group, rank)
     # Where the next call follows this one, the edge between them shows the slow launch.
     next_call = np.append(dependencies.edge[3::3], _abi.EDGE_ROOT)
-    alone = launch & (least == most)[group] & (next_call != _abi.EDGE_HOST)
+    alone = launch & shown_by_one_rank(group, rank)[group] & (next_call != _abi.EDGE_HOST)
     if not alone.any():
         return less
     took = kernels.launched_ns - kernels.events_ns[:, 0]
@@ -273,7 +269,7 @@ def _slow_launches(
     table = _quantiles(position, rank, took, sample)
     usual = table.of_usual_member(0, int(position.max()) + 1)
     own = _quantiles(group, rank, took, np.flatnonzero(alone))
-    of_group = np.zeros(groups)
+    of_group = np.zeros(int(group.max(initial=0)) + 1)
     of_group[own.group] = own.quantiles[0]
     less[alone] = np.maximum(of_group[group[alone]] - usual[position[alone]], 0.0)
     return less
@@ -297,14 +293,11 @@ def _compare_with(
     """Of edges `own`, where a rank alone has such at a position: what is usual of them is no longer
     than edges of the kind `others` on other ranks there.
     """
-    groups = int(group.max(initial=0)) + 1
-    least, most = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1)
-    np.minimum.at(least, group, rank)
-    np.maximum.at(most, group, rank)
-    alone = (least == most)[group] & own
+    of_one = shown_by_one_rank(group, rank)[group]
+    alone = of_one & own
     if not alone.any():
         return
-    shown = np.flatnonzero((edge == others) & ~(least == most)[group])
+    shown = np.flatnonzero((edge == others) & ~of_one)
     place = fine // 128  # the position
     values = np.full((2, int(place.max()) + 1), np.nan)  # unknown
     values[:, place[shown]] = usual[:, shown]
@@ -364,14 +357,6 @@ def _edge_of_group(group: Ints, edge: npt.NDArray[np.int8]) -> Ints:
     kinds = np.zeros(int(group.max(initial=0)) + 1, np.int64)
     kinds[group] = edge
     return kinds
-
-
-def _ranks_of(group: Ints, rank: Ints, ranks: int) -> Ints:
-    """By group of edges how many ranks have such: those whose start is held back as well."""
-    groups = int(group.max(initial=0)) + 1
-    occurs = np.zeros(groups * ranks, bool)
-    occurs[group * ranks + rank] = True
-    return np.asarray(occurs.reshape(groups, ranks).sum(axis=1))
 
 
 def _work_ns(edges: _Edges) -> Floats:

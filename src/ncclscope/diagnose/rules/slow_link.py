@@ -18,7 +18,7 @@ from ncclscope.analysis.waiting.exchange_groups import (
     SLOWER_OF_TWO,
 )
 from ncclscope.analysis.waiting.what_if import Change, Prediction
-from ncclscope.arrays.types import Bools, Floats, Ints
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.diagnose.finding import (
     CRITICAL,
     GRAVE_SHARE,
@@ -173,24 +173,16 @@ def _single_findings(context: RuleContext, links: Links, rows: Ints, what: str) 
 
 def _lost_share(context: RuleContext, links: Links, rows: Ints) -> float:
     """How much shorter the run could be at most: the excess of the slowest of these links."""
-    return min(_lost_ns(links, rows, links.slowness) / context.run.span_ns, 1.0)
-
-
-def _lost_ns(links: Links, rows: Ints, slowness: Floats) -> float:
-    excess = links.busy_ns[rows] * (1 - 1 / np.maximum(slowness[rows], 1.0))
-    return float(excess.max(initial=0.0))
+    excess = links.busy_ns[rows] * (1 - 1 / np.maximum(links.slowness[rows], 1.0))
+    return min(float(excess.max(initial=0.0)) / context.run.span_ns, 1.0)
 
 
 def _without_links(context: RuleContext, links: Links, rows: Ints, what: str) -> Prediction | None:
     """What the run takes with these links as fast as usual; None where they are not replayed."""
     if what != _SENDS or context.what_if is None:
         return None
-    return context.what_if.predict(_as_peers(links, rows))
-
-
-def _as_peers(links: Links, rows: Ints) -> Change:
     ends = zip(links.source[rows].tolist(), links.destination[rows].tolist(), strict=True)
-    return as_peers(Change(links=tuple(ends)), links)
+    return context.what_if.predict(as_peers(Change(links=tuple(ends)), links))
 
 
 def _matrix(links: Links, ranks: set[int]) -> dict[str, float]:
