@@ -4,7 +4,7 @@ All ranks share one GPU under CUDA MPS, each posing as a host. `--source DIR` ho
 sources of NCCL's plugins as DIR/RELEASE/inspector and DIR/RELEASE/example; they are built in a
 temporary folder. Every piece is written to DIR/PIECE.json after each run, so a piece that was cut
 off is there as far as it got. `ncclscope bench --from DIR/PIECE.json --plot page.html` makes tables
-and figures of it on any machine. Needs numpy and PyTorch; no duckdb, no network.
+and figures of it on any machine. Needs numpy, duckdb and PyTorch; no network.
 
   calls      AllReduce, AllGather, ReduceScatter, Broadcast, AlltoAll, Send/Recv; 1 KiB and 32 MiB;
              cost in two rounds and times in one; with time left, more rounds in the end
