@@ -23,7 +23,6 @@ from ncclscope.model.process.launch_times import event_excess
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.events import MODE_EVENTS
 from tests.gpu.timing import (
-    BLOCKS,
     RANKS,
     Placing,
     build_rank,
@@ -33,6 +32,8 @@ from tests.gpu.timing import (
 )
 
 FIRST_CALLS = 8  # of a key: all sampled
+# Of 16 MiB between hosts a block has 12 calls, and one of 64 is sampled; a fourth has all stamps.
+BLOCKS, BLOCKS_BETWEEN_HOSTS = 20, 320
 _EVENT = (1 << layout.HANDLE_BITS) - 1  # what of a handle numbers an event, as in `operations`
 
 
@@ -193,8 +194,10 @@ def accuracy(placing: Placing) -> list[Accuracy]:
         commands = []
         for rank in range(RANKS):
             words = [str(program), str(placing.library), str(placing.cudart), str(rank), str(RANKS)]
-            words += [f"{scratch}/id", str(placing.hosts), str(BLOCKS)]
-            commands.append((pinned(rank, words), rank_environment(rank, placing.hosts, variables)))
+            blocks = BLOCKS_BETWEEN_HOSTS if placing.hosts > 1 else BLOCKS
+            words += [f"{scratch}/id", str(placing.hosts), str(blocks)]
+            env = rank_environment(rank, placing.hosts, variables) | {"TIMING_EAGER": "1"}
+            commands.append((pinned(rank, words), env))
         outputs_of(commands, 300)
         model = open_model(capture)
         return [

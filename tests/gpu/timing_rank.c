@@ -192,12 +192,14 @@ static void plan_works(void) {
     bool smallest = getenv("TIMING_SMALLEST") != NULL;  // 64 B, without graphs
     // Up to 1 MiB, back to back and in graphs of 20: where a call takes as long as the host needs.
     bool tightest = getenv("TIMING_TIGHTEST") != NULL;
+    bool eager = getenv("TIMING_EAGER") != NULL;  // without graphs, whose replays are not sampled
     static const size_t sizes[] = {64, 1 << 16, 1 << 20, MOST_BYTES};
     for (int size = 0; size < 4; size++)
         for (int way = 0; way < WAYS; way++)
             for (int function = 0; function < 2; function++) {
                 if (smallest && (size || way > SYNCHRONISED)) continue;
                 if (tightest && (size > 2 || (way != BACK_TO_BACK && way != GRAPH_20))) continue;
+                if (eager && way > SYNCHRONISED) continue;
                 if (hosts > 1 && way == GRAPH_200 && sizes[size] == MOST_BYTES) continue;
                 works[work_count++] =
                     (struct work){.function = function ? "SendRecv" : "AllReduce",

@@ -24,6 +24,7 @@ _LONG_WAIT = 0.7  # of the usual gap: a wait that shows whether the gap shrinks 
 _LONGER_WAIT = 1.2  # times the gap of other ranks: less may leave some of it, as work varies
 _SHRUNK = 0.6  # of the usual gap
 _LEAST_TELLING = 3
+_OWN_GAPS = 0.2  # of the starts of a rank: fewer that did not wait are of other steps, as evaluation
 _FEW_RANKS = 2  # that wait: one of them may be the only one whose waits vary
 
 
@@ -72,7 +73,7 @@ def _of_others(kind: Ints, share: Floats) -> Floats:
 
 def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
     """By start the share of long waits after which gaps of its cell shrank; NaN: too few. Gaps of a
-    rank that always waits are compared with those of others, and without ranks all are: there may
+    rank that nearly always waits are compared with those of others, and without ranks all are: there may
     be less work than at those, so only a gap that is gone has shrunk. Of a rank, one that is left
     says something after a wait longer than the gap: a shorter one leaves a part of it, and where
     others are slow it looks alike.
@@ -83,7 +84,11 @@ def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
     own_gap = np.full(len(cell), np.nan)
     if rank is not None:
         own = cell * (int(rank.max(initial=0)) + 1) + rank
-        own_gap = quantile_by_group(own[short], int(own.max(initial=0)) + 1, gap[short], 0.5)[own]
+        count = int(own.max(initial=0)) + 1
+        own_gap = quantile_by_group(own[short], count, gap[short], 0.5)
+        free = np.bincount(own[short], minlength=count)
+        own_gap[free < _OWN_GAPS * np.bincount(own, minlength=count)] = np.nan
+        own_gap = own_gap[own]
     limit = np.where(
         np.isnan(own_gap), np.minimum(TIGHT_NS, _SHRUNK * usual_gap), _SHRUNK * own_gap
     )
@@ -98,7 +103,9 @@ def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
 def gap_slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints) -> Floats:
     """By start how gaps of its cell change with waits, on the same rank: -1 beside, 0 behind, NaN
     unknown. A gap that is gone says nothing. Nor does one rank of several say it alone: one that is
-    slow for a while waits less then, and its gaps are longer.
+    slow for a while waits less then, and its gaps are longer. Where waits of the others vary less
+    than their gaps do for other reasons, nobody says it: who is quick in a step waits longer and
+    has a shorter gap, too.
     """
     loose = gap > TIGHT_NS
     cells = int(cell.max(initial=0)) + 1
@@ -108,9 +115,23 @@ def gap_slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints) -> Floats:
     if alone.any():
         decided = np.zeros(cells, bool)
         decided[own[0][alone]] = True
-        of_others = slopes(own[0][~alone], cells, *(values[~alone] for values in own[1:]))
+        others = tuple(values[~alone] for values in own)
+        of_others = slopes(others[0], cells, *others[1:])
+        of_others[~_varies_enough(*others, of_others)] = np.nan
         slope = np.where(decided, of_others, slope)
     return np.asarray(slope[cell])
+
+
+def _varies_enough(cell: Ints, rank: Ints, gap: Ints, wait: Ints, slope: Floats) -> Bools:
+    """By cell whether waits of its ranks vary as much as what its slope leaves of their gaps."""
+    key, keys = factorize(cell * (int(rank.max(initial=0)) + 1) + rank)
+    count = np.maximum(np.bincount(key, minlength=keys), 1)
+
+    def squares(values: Ints | Floats) -> Floats:
+        apart = values - (np.bincount(key, values, minlength=keys) / count)[key]
+        return np.bincount(cell, apart * apart, minlength=len(slope))
+
+    return np.asarray(squares(wait) >= squares(gap - np.nan_to_num(slope)[cell] * wait))
 
 
 def _decides_alone(cell: Ints, rank: Ints, wait: Ints) -> Bools:

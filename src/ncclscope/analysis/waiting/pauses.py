@@ -31,6 +31,7 @@ _SAME_HOST = 0.75  # of the ranks of a host that pause together
 _MOST_OF_HOST = 20  # pauses of a rank: more are a habit
 _MORE_TOGETHER = 1.5  # times what is gained without the pauses of one rank or host
 _SAME_TIME = 0.5  # of a pause, in the median of other ranks: all of them paused
+_AS_LONG = 0.5  # of a pause, on another rank of the host: less is a delay of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +248,10 @@ def _common_pauses(waiting: Waiting, places: Ints, excess: Floats, beyond: "Beyo
     if not len(rows) or len(rows) > _MOST_OF_HOST * len(places):
         return np.empty(0, np.int64)
     events = 3 * rows + columns
-    chosen = np.zeros(len(events), bool)
+    chosen, length = np.zeros(len(events), bool), waiting.excess_ns[events]
     for number, event in enumerate(events.tolist()):
-        near = np.abs(time[events] - time[event]) <= waiting.excess_ns[event]
+        near = np.abs(time[events] - time[event]) <= length[number]
+        near &= length >= _AS_LONG * length[number]
         count = len(np.unique(kernels.rank[rows[near]]))
         chosen[number] = count >= _SAME_HOST * len(places)
     events = events[chosen]

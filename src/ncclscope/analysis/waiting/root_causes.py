@@ -55,6 +55,7 @@ _MORE_ALIKE = 0.25  # as many as are late, at most
 _LEAST_BEGUN = 0.01  # of the waiting that began on another rank
 _LEAST_OF_ONE = 0.04  # of the run: what one of several ranks gains that do not stand out together
 _LEFT_BY_ONE = 0.1  # of that, at most, if it is the only cause
+_MOST_OF_GAIN = 0.5  # of all causes together, by one rank alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         kept = replace(kept, ranks=apart or _only_cause(waiting, what_if, kept, now - best))
     if not kept.ranks and not kept.communicators:
         return None
-    causes = _with_predictions(waiting, what_if, kept)
+    causes = _without_minor_ranks(waiting, what_if, kept, _with_predictions(waiting, what_if, kept))
     gained = now - causes.prediction.run_then_ns
     return causes if what_if.has_gaps or gained > causes.prediction.noise_ns else None
 
@@ -125,6 +126,26 @@ def _only_cause(
         if run_ns(events) - shortest_ns <= _LEFT_BY_ONE * gained_ns:
             return alone.ranks
     return ()
+
+
+def _without_minor_ranks(
+    waiting: Waiting, what_if: WhatIf, change: Change, causes: RootCauses
+) -> RootCauses:
+    """Without ranks that cost next to nothing, neither alone nor after all others were taken out,
+    where one rank alone costs most: the first and the last stage of a pipeline stand out by their
+    role in some steps, beside a slow GPU.
+    """
+    if not 1 < len(causes.alone) <= _MOST_ORDERED:
+        return causes
+    gained = [one.run_now_ns - one.run_then_ns for one in causes.alone]
+    together = causes.prediction.run_now_ns - causes.prediction.run_then_ns
+    if max(gained[: len(change.ranks)], default=0) < _MOST_OF_GAIN * together:
+        return causes
+    cost = np.maximum(gained, causes.last_ns)[: len(change.ranks)]
+    ranks = tuple(np.array(change.ranks)[cost >= LEAST_GAIN * waiting.judged_ns].tolist())
+    if len(ranks) == len(change.ranks):
+        return causes
+    return _with_predictions(waiting, what_if, replace(change, ranks=ranks))
 
 
 def certain_origins(waiting: Waiting, ranks: tuple[int, ...]) -> tuple[int, ...]:
