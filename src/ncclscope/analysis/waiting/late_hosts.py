@@ -6,6 +6,7 @@ of them. No rank need stand out, but their host does:
     waiting by rank that it began on, s      host 0    0.1  0    0    0.2
                                              host 1   40.3  1.9 23.5  1.7     the host, not rank 4
                                              host 1   40.3  0    0.1  0       rank 4 alone
+                                             host 1   40.3  1.9  2.1  0.5     rank 4 alone
 """
 
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ _LEAST_LATE_RANKS = 3  # of the host: two slow ones may share it by chance
 _LEAST_OF_HOST = 0.3  # of its ranks
 _NOTABLE = 0.005  # of the run, for each rank that may wait
 _TIMES_NOISE = 2.0  # what began on any rank of another host
+_BEHIND_FIRST = 0.2  # of what began on its first rank: that rank is late, and others beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,4 +118,6 @@ def late_host(began_ns: Floats, node_of: Ints, judged_ns: int) -> Ints | None:
     late = int((began_ns[places] > least_ns).sum())
     if late < max(_LEAST_LATE_RANKS, _LEAST_OF_HOST * len(places)):
         return None
-    return places if behind_first_ns > elsewhere.sum() else None
+    first_ns = float(began_ns[places[0]])
+    least_behind_ns = max(float(elsewhere.sum()), _BEHIND_FIRST * first_ns)
+    return places if behind_first_ns > least_behind_ns else None

@@ -24,7 +24,9 @@ _LONG_WAIT = 0.7  # of the usual gap: a wait that shows whether the gap shrinks 
 _LONGER_WAIT = 1.2  # times the gap of other ranks: less may leave some of it, as work varies
 _SHRUNK = 0.6  # of the usual gap
 _LEAST_TELLING = 3
-_OWN_GAPS = 0.2  # of the starts of a rank: fewer that did not wait are of other steps, as evaluation
+_OWN_GAPS = (
+    0.2  # of the starts of a rank: fewer that did not wait are of other steps, as evaluation
+)
 _FEW_RANKS = 2  # that wait: one of them may be the only one whose waits vary
 
 
@@ -73,10 +75,10 @@ def _of_others(kind: Ints, share: Floats) -> Floats:
 
 def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
     """By start the share of long waits after which gaps of its cell shrank; NaN: too few. Gaps of a
-    rank that nearly always waits are compared with those of others, and without ranks all are: there may
-    be less work than at those, so only a gap that is gone has shrunk. Of a rank, one that is left
-    says something after a wait longer than the gap: a shorter one leaves a part of it, and where
-    others are slow it looks alike.
+    rank that nearly always waits are compared with those of others, and without ranks all are:
+    there may be less work than at those, so only a gap that is gone has shrunk. Of a rank, one that
+    is left says something after a wait longer than the gap: a shorter one leaves a part of it, and
+    where others are slow it looks alike.
     """
     cells = int(cell.max(initial=0)) + 1
     short = (wait < 0.1 * gap) & (gap > TIGHT_NS)

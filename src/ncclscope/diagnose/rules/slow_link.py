@@ -23,6 +23,7 @@ from ncclscope.diagnose.finding import (
     CRITICAL,
     GRAVE_SHARE,
     LEAST_SHARE,
+    PROBLEM_SHARE,
     WARNING,
     Evidence,
     Finding,
@@ -212,10 +213,15 @@ def _evidence(context: RuleContext, links: Links, rows: list[int], what: str) ->
     return Evidence(text, facts, f"ncclscope report {context.path} --by rank")
 
 
-def _slowness(links: Links, row: int) -> str:
+def _is_by_past(links: Links, row: int) -> bool:
+    """Whether a link is slow compared with its own past, more than with its peers."""
     peers = (links.operations >= LEAST_OPERATIONS) & (links.across_nodes == links.across_nodes[row])
     past = links.past_slowness[row]
-    if past > links.slowness[row] or (peers.sum() < _FEW_LINKS and past > SLOWER_OF_FEW):
+    return bool(past > links.slowness[row] or (peers.sum() < _FEW_LINKS and past > SLOWER_OF_FEW))
+
+
+def _slowness(links: Links, row: int) -> str:
+    if _is_by_past(links, row):
         return f"{links.past_slowness[row]:.3g} times as slow as it was when it was fast"
     return f"{links.slowness[row]:.3g} times as slow as its peers"
 
@@ -227,7 +233,8 @@ def _pair_finding(
     prediction = _without_links(context, links, np.array(rows), what)
     if prediction is not None:
         share = prediction.gained_share_of_sends
-    if share < LEAST_SHARE:
+    least = PROBLEM_SHARE if all(_is_by_past(links, row) for row in rows) else LEAST_SHARE
+    if share < least:  # networks vary
         return None
     hosts = [context.run.host_of.get(rank, "?") for rank in pair]
     row, both_ways = rows[0], len(rows) > 1
