@@ -9,11 +9,14 @@ from ncclscope.analysis.change import Slowdown
 from ncclscope.analysis.waiting.exchange_groups import SLOWER, ExchangeGroups, exchange_groups
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.root_causes import far_longer
+from ncclscope.analysis.waiting.slower_groups import SlowerGroup, slower_groups
 from ncclscope.analysis.waiting.what_if import Prediction
 from ncclscope.diagnose.finding import (
     CRITICAL,
     GRAVE_SHARE,
+    INFO,
     LEAST_SHARE,
+    PROBLEM_SHARE,
     WARNING,
     Evidence,
     Finding,
@@ -24,6 +27,7 @@ from ncclscope.humanize import percent, ranks_in_words
 
 _MOST_OF_IT = 0.7  # of how slow a communicator is: what its slowdown must have made
 _MOST = 6  # findings
+_MOST_SHARED = 3  # names
 # Where even the shortest transfer of a group is slow; by whether it has several hosts.
 _OF_ALL_LINKS = (
     "all of its ranks are slow: look at what they share, NVLink with its switches and PCIe",
@@ -51,6 +55,53 @@ def slow_groups(context: RuleContext) -> list[SlowGroup]:
         if prediction.gained_share >= LEAST_SHARE
     ]
     return sorted(found, key=lambda group: -group.finding.lost_share)[:_MOST]
+
+
+def groups_nobody_waits_for(context: RuleContext, named: set[str]) -> list[Finding]:
+    """Communicators that are far slower than their peers, but for those `named`. It is a problem
+    where collectives of larger communicators may be as slow for the same reason.
+    """
+    if context.waiting is None:
+        return []
+    names = context.run.model.communicator_names
+    found = [own for own in slower_groups(context.waiting) if names[own.communicator] not in named]
+    return [_unnoticed_group(context, own) for own in found[:_MOST]]
+
+
+def _unnoticed_group(context: RuleContext, group: SlowerGroup) -> Finding:
+    run, waiting = context.run, context.waiting
+    assert waiting is not None
+    names = run.model.communicator_names
+    name, ranks = names[group.communicator], tuple(run.ranks_of(group.communicator))
+    hosts = tuple(sorted({run.host_of[rank] for rank in ranks if rank in run.host_of}))
+    share = group.shared_ns / waiting.judged_ns
+    others = ", ".join(names[row] for row in group.shared[:_MOST_SHARED])
+    cost = "nobody waits for that"
+    if group.shared and share >= LEAST_SHARE:
+        cost = (
+            f"hardly anybody waits for that, but collectives of {others}, which have no peers, may "
+            f"use the same link and cost up to {percent(share)} of the run because of it"
+        )
+    return Finding(
+        "slow_link",
+        WARNING if share >= PROBLEM_SHARE else INFO,
+        f"{name} ({ranks_in_words(ranks)}; {', '.join(hosts[:4])}) is {group.slowness:.3g} times "
+        f"as slow on the wire as all {group.peers} communicators like it; {cost}",
+        "look at what its ranks have between them: NVLink or PCIe errors, adapters, cables, routes",
+        kind="group",
+        ranks=ranks,
+        hosts=hosts,
+        communicators=(name,),
+        evidence=(
+            Evidence(
+                "same functions and sizes compared",
+                {"factor": round(group.slowness, 3), "peers": group.peers},
+                f"ncclscope report {context.path} --comm {quote(name)}",
+            ),
+        ),
+        confidence=0.7,
+        lost_share=min(share, 1.0),
+    )
 
 
 def _slow_group(

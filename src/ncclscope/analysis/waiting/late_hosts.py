@@ -30,6 +30,7 @@ _LEAST_LATE_RANKS = 3  # of the host: two slow ones may share it by chance
 _LEAST_OF_HOST = 0.3  # of its ranks
 _NOTABLE = 0.005  # of the run, for each rank that may wait
 _TIMES_NOISE = 2.0  # what began on any rank of another host
+_TIMES_ELSEWHERE = 2.0  # what began on the mean rank elsewhere, on the mean one behind it
 _BEHIND_FIRST = 0.2  # of what began on its first rank: that rank is late, and others beside it
 
 
@@ -119,5 +120,9 @@ def late_host(began_ns: Floats, node_of: Ints, judged_ns: int) -> Ints | None:
     if late < max(_LEAST_LATE_RANKS, _LEAST_OF_HOST * len(places)):
         return None
     first_ns = float(began_ns[places[0]])
-    least_behind_ns = max(float(elsewhere.sum()), _BEHIND_FIRST * first_ns)
+    least_behind_ns = max(
+        float(elsewhere.sum()),
+        _TIMES_ELSEWHERE * float(elsewhere.mean()) * (len(places) - 1),
+        _BEHIND_FIRST * first_ns,
+    )
     return places if behind_first_ns > least_behind_ns else None

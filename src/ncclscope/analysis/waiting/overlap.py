@@ -117,9 +117,9 @@ def gap_slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints) -> Floats:
     if alone.any():
         decided = np.zeros(cells, bool)
         decided[own[0][alone]] = True
-        others = tuple(values[~alone] for values in own)
-        of_others = slopes(others[0], cells, *others[1:])
-        of_others[~_varies_enough(*others, of_others)] = np.nan
+        cell_of, rank_of, gap_of, wait_of = (values[~alone] for values in own)
+        of_others = slopes(cell_of, cells, rank_of, gap_of, wait_of)
+        of_others[~_varies_enough(cell_of, rank_of, gap_of, wait_of, of_others)] = np.nan
         slope = np.where(decided, of_others, slope)
     return np.asarray(slope[cell])
 
@@ -131,7 +131,7 @@ def _varies_enough(cell: Ints, rank: Ints, gap: Ints, wait: Ints, slope: Floats)
 
     def squares(values: Ints | Floats) -> Floats:
         apart = values - (np.bincount(key, values, minlength=keys) / count)[key]
-        return np.bincount(cell, apart * apart, minlength=len(slope))
+        return np.bincount(cell, apart * apart, minlength=len(slope)).astype(np.float64)
 
     return np.asarray(squares(wait) >= squares(gap - np.nan_to_num(slope)[cell] * wait))
 

@@ -91,9 +91,11 @@ def _of_ranks(
         kernels.rank, (on_path * (on_path > LEAST_PAUSE * now)).sum(axis=1), len(kernels.ranks)
     )
     pauses = []
-    for place in np.flatnonzero(sums >= LEAST_SHARE * now).tolist():
+    places = np.flatnonzero(sums >= LEAST_SHARE * now).tolist()
+    long_ns = _long_ns(waiting) if places else np.empty(0)
+    for place in places:
         rank = int(kernels.ranks[place])
-        events = _long_delays(waiting, place, on_path, LEAST_PAUSE * now)
+        events = _long_delays(waiting, place, on_path, LEAST_PAUSE * now, long_ns)
         if rank in late:
             events = np.intersect1d(_seldom(waiting, place, events), late[rank])
         events = events[~beyond.of_all_ranks(events)]
@@ -346,12 +348,24 @@ class BeyondMedian:
         return together
 
 
-def _long_delays(waiting: Waiting, place: int, on_path: np.ndarray, least_ns: float) -> Ints:
-    """Events of a rank with a delay before them that is far longer than what is long on others."""
-    own = waiting.kernels.rank == place
-    others = waiting.excess_ns.reshape(-1, 3)[~own & ~waiting.start_up, :2]
-    noise = float(np.quantile(others, _LONG)) if others.size else 0.0
+def _long_ns(waiting: Waiting) -> Floats:
+    """By rank how long excess is that only one edge in a hundred has, of calls and starts."""
+    kernels, count = waiting.kernels, len(waiting.kernels.ranks)
+    rank = np.repeat(kernels.rank[~waiting.start_up].astype(np.int64), 2)
+    excess = waiting.excess_ns.reshape(-1, 3)[~waiting.start_up, :2].reshape(-1)
+    return np.nan_to_num(quantile_by_group(rank, count, excess.astype(np.int64), _LONG))
+
+
+def _long_delays(
+    waiting: Waiting, place: int, on_path: np.ndarray, least_ns: float, long_ns: Floats
+) -> Ints:
+    """Events of a rank with a delay before them that is far longer than what is long on the median
+    other rank: another one that is late now and then hides no pause. `long_ns`: by rank.
+    """
+    others = np.sort(np.delete(long_ns, place))
+    noise = float(others[(len(others) - 1) // 2]) if len(others) else 0.0
     limit = max(least_ns, _TIMES_NOISE * noise)
+    own = waiting.kernels.rank == place
     rows, columns = np.nonzero((on_path > limit) & own[:, None])
     return np.asarray(np.sort(3 * rows + columns))
 

@@ -29,7 +29,11 @@ from ncclscope.diagnose.finding import (
     Finding,
 )
 from ncclscope.diagnose.rule_context import RuleContext
-from ncclscope.diagnose.slow_group_findings import cost_of_links, slow_groups
+from ncclscope.diagnose.slow_group_findings import (
+    cost_of_links,
+    groups_nobody_waits_for,
+    slow_groups,
+)
 from ncclscope.humanize import duration, percent
 
 _FEW_LINKS = 3  # fewer: a link's own past says more than the other link
@@ -43,8 +47,9 @@ _PROXY_STEPS, _SENDS = "proxy steps", "sends"
 
 
 def find(context: RuleContext) -> list[Finding]:
-    """Slow links, the slowest first; then slow communicators that no slow link explains. Where all
-    ranks of one are slow in their exchanges, it explains its links.
+    """Slow links, the slowest first; then slow communicators that no slow link explains, and last
+    those that nobody waits for. Where all ranks of one are slow in their exchanges, it explains its
+    links.
     """
     groups = slow_groups(context)
     whole = [set(group.finding.ranks) for group in groups if group.has_only_slow_links]
@@ -52,6 +57,7 @@ def find(context: RuleContext) -> list[Finding]:
     links = [one for one in links if not any(set(one.ranks) <= ranks for ranks in whole)]
     pairs = [set(finding.ranks) for finding in links]
     findings = [group.finding for group in groups]
+    findings += groups_nobody_waits_for(context, {n for one in findings for n in one.communicators})
     return links + [one for one in findings if not any(pair <= set(one.ranks) for pair in pairs)]
 
 

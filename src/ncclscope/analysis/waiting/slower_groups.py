@@ -1,0 +1,87 @@
+"""Communicators whose collectives take far longer than those of their peers, as a habit.
+
+Where other work goes on beside them nobody waits for their transfers, so that no waiting begins
+there. What makes them slow is there all the same, and larger communicators may use the same link:
+
+    communicator    ranks     AllGather    peers          next to no waiting begins on cp#5, and
+    cp#5            8, 9      1936 µs      41 µs (5)      AllReduces of world, which have no peers,
+    world           0 to 11   1508 µs      none           may be as slow because of it
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.analysis.waiting.arrivals import END
+from ncclscope.analysis.waiting.kernels import Kernels, without_peers
+from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.quantiles import quantile_by_group
+from ncclscope.arrays.types import Bools, Floats, Ints
+
+_FAR_SLOWER = 3.0  # times as slow as usual
+_AS_USUAL = 1.5  # times as slow: all peers are faster
+_LEAST_PEERS = 3
+_LEAST_OPERATIONS = 10  # of each rank
+_PARTS = 1_000  # of a time: quantiles are of whole numbers
+
+
+@dataclass(frozen=True, slots=True)
+class SlowerGroup:
+    """A communicator that is far slower than all of its peers."""
+
+    communicator: int  # row
+    slowness: float  # times what transfers of its peers take
+    peers: int
+    shared: tuple[int, ...]  # rows of communicators without peers that have all of its ranks
+    shared_ns: int  # what these may gain at most, if they are as slow for the same reason
+
+
+def slower_groups(waiting: Waiting) -> tuple[SlowerGroup, ...]:
+    """All of them, the slowest first."""
+    kernels = waiting.kernels
+    has = _has(kernels, len(kernels.communicator_class))
+    slowness, times = _slowness(waiting, len(has))
+    often = np.flatnonzero(times >= _LEAST_OPERATIONS * np.maximum(has.sum(axis=1), 1))
+    found = []
+    for row in often[slowness[often] >= _FAR_SLOWER].tolist():
+        peers = often[kernels.communicator_class[often] == kernels.communicator_class[row]]
+        peers = peers[peers != row]
+        if len(peers) >= _LEAST_PEERS and (slowness[peers] < _AS_USUAL).all():
+            own = float(slowness[row])
+            found.append(SlowerGroup(row, own, len(peers), *_shared(waiting, has, row, own)))
+    return tuple(sorted(found, key=lambda group: -group.slowness))
+
+
+def _slowness(waiting: Waiting, count: int) -> tuple[Floats, Ints]:
+    """By communicator how many times as long as usual its median transfer takes, and how many
+    transfers of collectives there are.
+    """
+    kernels = waiting.kernels
+    taken, usual = waiting.dependencies.length_ns[END::3], waiting.usual.median_ns[END::3]
+    rows = np.flatnonzero(~kernels.pair & ~waiting.start_up & (usual > 0))
+    own = kernels.communicator[rows].astype(np.int64)
+    times = (_PARTS * taken[rows] / usual[rows]).astype(np.int64)
+    median = quantile_by_group(own, count, times, 0.5) / _PARTS
+    return np.nan_to_num(median), np.bincount(own, minlength=count)
+
+
+def _has(kernels: Kernels, count: int) -> Bools:
+    """By communicator and place of a rank whether the rank has collectives of it."""
+    has = np.zeros((count, len(kernels.ranks)), bool)
+    rows = ~kernels.pair
+    has[kernels.communicator[rows], kernels.rank[rows]] = True
+    return has
+
+
+def _shared(waiting: Waiting, has: Bools, row: int, slowness: float) -> tuple[tuple[int, ...], int]:
+    """Communicators without peers that have all ranks of this one, and what the rank with most of
+    it would gain if their transfers were as many times faster.
+    """
+    kernels = waiting.kernels
+    larger: Ints = np.flatnonzero((has & has[row]).sum(axis=1) == has[row].sum())
+    larger = larger[without_peers(kernels)[larger] & (larger != row)]
+    own = np.isin(kernels.communicator, larger) & ~kernels.pair & ~waiting.start_up
+    taken = waiting.dependencies.length_ns[END::3] * own
+    by_rank = np.bincount(kernels.rank, taken, minlength=1)
+    used = np.intersect1d(larger, kernels.communicator[own])
+    return tuple(used.tolist()), int(by_rank.max() * (1 - 1 / slowness))

@@ -1,0 +1,42 @@
+"""Who is named in jobs that a seed draws: each was silent, or blamed somebody else, before."""
+
+from pathlib import Path
+
+import pytest
+
+from ncclscope.diagnose.finding import INFO
+from tests.support.diagnosis import diagnose_capture
+from tests.support.laboratory.random_jobs import random_kind
+
+
+@pytest.mark.parametrize(
+    ("seed", "named"),
+    [
+        pytest.param(2130, [(8,)], id="one long pause is not its host's"),
+        pytest.param(2533, [(12,)], id="one late rank is not its host"),
+        pytest.param(2075, [], id="a host with most ranks has most noise"),
+        pytest.param(2893, [(1,)], id="a stage waits no more than its work varies"),
+        pytest.param(3248, [(8,)], id="gaps of an evaluation are none of every step"),
+        pytest.param(3298, [(8,)], id="the ends of a pipeline beside a slow GPU"),
+        pytest.param(3501, [(5,)], id="pauses beside another rank that is late all the time"),
+        pytest.param(2254, [(1,)], id="four short pauses"),
+        pytest.param(2244, [], id="a link that was faster for a while"),
+        pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
+    ],
+)
+def test_the_culprit_alone_is_named(
+    seed: int, named: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    random_kind(seed).write(tmp_path / "job", seed)
+    said = diagnose_capture(tmp_path / "job").findings
+    assert [finding.ranks for finding in said if finding.severity != INFO] == named
+
+
+def test_what_larger_communicators_may_lose_by_a_slow_link_is_said(tmp_path: Path) -> None:
+    """Those of the world use the link as well, and have no peers: 7.5 % of the run."""
+    truth = random_kind(2803).write(tmp_path / "job", 2803)
+    (found,) = diagnose_capture(tmp_path / "job").findings
+    assert (found.family, found.kind) == ("slow_link", "group")
+    assert found.sentence.startswith("cp#5 (ranks 8, 9; node1) is 48.3 times as slow on the wire")
+    assert "hardly anybody waits for that, but collectives of world" in found.sentence
+    assert found.lost_share == pytest.approx(truth.origins[0].lost_share, abs=0.01)
