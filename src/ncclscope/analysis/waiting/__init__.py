@@ -16,6 +16,7 @@ path_parts.py     what a path runs through
 path_edges.py     a path edge by edge
 windows.py        the account of a long run, one window of time after another
 root_causes.py    ranks and communicators whose delays make the run longer
+main_origin.py    the one rank of a few that most waiting begins on
 slower_groups.py  communicators that are far slower than their peers
 pauses.py         single delays of ranks that cost a notable part of the run
 own_courses.py    work before a kernel that another kernel hides

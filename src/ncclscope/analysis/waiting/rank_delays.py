@@ -86,6 +86,14 @@ def delays_of(waiting: Waiting, rank: int, of_last_arrivals: bool = True) -> Del
     )
 
 
+def pauses_of(waiting: Waiting, ranks: tuple[int, ...]) -> Bools:
+    """Events that a steady delay does not explain."""
+    keep = np.zeros(len(waiting.time_ns), bool)
+    for rank in ranks:
+        keep[delays_of(waiting, rank).pauses] = True
+    return keep
+
+
 def is_idle_root(waiting: Waiting, events: Ints) -> bool:
     """Whether delays come before a rank sends to all others, and their lengths vary as the gaps
     between requests do: a server that has nothing to do is as late as a slow one.

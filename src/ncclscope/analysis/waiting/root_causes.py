@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ncclscope.analysis.distinct import distinct_numbers
-from ncclscope.analysis.robust_statistics import DEVIATIONS, is_no_chance, standing_out
+from ncclscope.analysis.robust_statistics import is_no_chance, standing_out
 from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.exchange_groups import exchange_groups
 from ncclscope.analysis.waiting.gradual_ranks import ranks_apart
 from ncclscope.analysis.waiting.kernels import Kernels
+from ncclscope.analysis.waiting.main_origin import main_origin
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.rank_delays import (
@@ -23,12 +24,17 @@ from ncclscope.analysis.waiting.rank_delays import (
     OFTEN,
     Delays,
     delays_of,
+    pauses_of,
+)
+from ncclscope.analysis.waiting.rank_sums import (
+    are_significant,
+    is_tied_loosely,
+    steady_charges,
+    sums_by_rank,
 )
 from ncclscope.analysis.waiting.replay import run_ns
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
-from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats
-from ncclscope.model.schema import NONE
 
 # Shares of the run are of Waiting.judged_ns.
 LEAST_GAIN = 0.02  # of the run: less is nobody's concern
@@ -38,7 +44,6 @@ _MOST_OF_IT = 0.5  # of what a rank's edges have beyond the usual
 _WAITED_FOR = 0.5  # of the steady excess
 _MUCH_EXCESS = 0.05  # of the run
 _LEAD = 0.15  # of the run: what ranks that are tied loosely may be apart
-_FEW_MEETINGS = 0.02  # of all kernels
 _ROUNDS = 4
 _MOST_ORDERED = 6  # causes of which each is taken out last
 _MUCH_WAITING = 0.05  # of the run, for each other rank
@@ -100,8 +105,10 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         if is_large:
             break
         left = waiting.replayed(events)
-    if not waiting.are_of_one_speed(kept.ranks):
-        apart = ranks_apart(waiting, kept.ranks, _by_rank(waiting, waiting.own_excess_ns))
+    if not change.ranks and not change.communicators:
+        kept = replace(kept, ranks=main_origin(waiting, what_if))
+    elif not waiting.are_of_one_speed(kept.ranks):
+        apart = ranks_apart(waiting, kept.ranks, sums_by_rank(waiting, waiting.own_excess_ns))
         kept = replace(kept, ranks=apart or _only_cause(waiting, what_if, kept, now - best))
     if not kept.ranks and not kept.communicators:
         return None
@@ -154,11 +161,11 @@ def certain_origins(waiting: Waiting, ranks: tuple[int, ...]) -> tuple[int, ...]
     Steady excess counts a delay at each edge that shows it, of which others wait for one.
     """
     places = np.searchsorted(waiting.kernels.ranks, ranks)
-    charged = _steady_charges(waiting)
-    waited_for = _by_rank(waiting, charged[:, 0] + charged[:, START])
+    charged = steady_charges(waiting)
+    waited_for = sums_by_rank(waiting, charged[:, 0] + charged[:, START])
     slower = waiting.slower_ranks
     waited_for[slower] = waited_for[slower].sum()
-    once = _by_rank(waiting, waiting.own_excess_ns)
+    once = sums_by_rank(waiting, waiting.own_excess_ns)
     excess = np.minimum(waiting.usual.steady_excess_ns, once)
     certain = waited_for[places] >= _WAITED_FOR * excess[places]
     return tuple(rank for rank, is_certain in zip(ranks, certain, strict=True) if is_certain)
@@ -183,7 +190,7 @@ def _with_predictions(waiting: Waiting, what_if: WhatIf, change: Change) -> Root
     if len(single) <= _MOST_ORDERED:
         last = [_gain_of_last(what_if, change, keep, own, together.run_then_ns) for own in single]
     else:
-        excess_ns = _by_rank(waiting, waiting.own_excess_ns)
+        excess_ns = sums_by_rank(waiting, waiting.own_excess_ns)
         last = [int(excess_ns[waiting.kernels.ranks == rank][0]) for rank in change.ranks]
         last += [max(own.run_now_ns - own.run_then_ns, 0) for own in alone[len(delays) :]]
     return RootCauses(delays, change.communicators, together, alone, tuple(last))
@@ -202,14 +209,6 @@ def _gain_of_last(
     return max(run_ns(what_if.events_ns(others, keep)) - together_ns, 0)
 
 
-def pauses_of(waiting: Waiting, ranks: tuple[int, ...]) -> Bools:
-    """Events that a steady delay does not explain."""
-    keep = np.zeros(len(waiting.time_ns), bool)
-    for rank in ranks:
-        keep[delays_of(waiting, rank).pauses] = True
-    return keep
-
-
 # ---- who stands out ----
 def _standing_out(
     left: Waiting, waiting: Waiting, change: Change
@@ -217,8 +216,8 @@ def _standing_out(
     """Ranks and communicators that stand out in what is left, and are not taken out yet: those of
     the sort that more waiting began in.
     """
-    charged, kernels = _steady_charges(left), left.kernels
-    own = _by_rank(left, charged[:, 0] + charged[:, START])
+    charged, kernels = steady_charges(left), left.kernels
+    own = sums_by_rank(left, charged[:, 0] + charged[:, START])
     ranks = _late_ranks(left, waiting, own, change)
     exchanges = exchange_groups(left).slow
     judged = ~kernels.pair | exchanges[kernels.communicator]
@@ -241,7 +240,7 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     taken = np.isin(kernels.ranks, change.ranks)
     own, steady = np.where(taken, 0, own), np.where(taken, 0, usual.steady_excess_ns)
     steady = np.where(steady >= HABIT * left.judged_ns, steady, 0)
-    sums = _by_rank(left, left.own_excess_ns)
+    sums = sums_by_rank(left, left.own_excess_ns)
     alike, more = standing_out(steady), standing_out(own)
     long = standing_out(np.where(taken, 0, sums))
     long &= sums >= HABIT * left.judged_ns
@@ -250,7 +249,7 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     habit, candidates = alike & (own > 0), alike | more | long | leads | slower
     # Neither steps that are long for all ranks nor single pauses hide a habit.
     most = steady >= _MOST_OF_IT * _trimmed_excess_ns(left, habit)
-    least = _LEAD * left.judged_ns if _is_tied_loosely(left) else 0.0
+    least = _LEAD * left.judged_ns if is_tied_loosely(left) else 0.0
     # Ranks that passed on what they waited for may look slow: a later round finds those that are.
     begun = own > _LEAST_BEGUN * own.max(initial=0.0)
     late = []
@@ -307,19 +306,13 @@ def _leads_path(waiting: Waiting, taken: Bools) -> Bools:
     excess = waiting.excess_on_path_ns
     on_path = (excess[::3] + excess[START::3]).astype(np.float64)
     on_path[waiting.start_up | taken[kernels.rank]] = 0
-    sums, squares = _by_rank(waiting, on_path), _by_rank(waiting, on_path * on_path)
+    sums, squares = sums_by_rank(waiting, on_path), sums_by_rank(waiting, on_path * on_path)
     leads = sums >= LEAST_ON_PATH * waiting.judged_ns
     # As many delays of equal length as these.
     leads &= sums * sums >= OFTEN * squares
     if len(sums) <= _FEW_OTHERS or not leads.any():
         return np.zeros(len(sums), bool)
     return np.asarray(leads & (sums >= _LEADS_PATH * np.sort(sums)[-2]))
-
-
-def _by_rank(waiting: Waiting, values: Floats) -> Floats:
-    """Sums of values of kernels by rank."""
-    kernels = waiting.kernels
-    return np.bincount(kernels.rank, values, minlength=len(kernels.ranks)).astype(np.float64)
 
 
 def _trimmed_excess_ns(waiting: Waiting, places: Bools) -> Floats:
@@ -352,15 +345,6 @@ def _is_only_origin(waiting: Waiting, own: Floats, place: int) -> bool:
     return began_on_one(own, place) and bool(own[place] >= much)
 
 
-def _is_tied_loosely(waiting: Waiting) -> bool:
-    """Whether ranks meet in sends and receives alone. They then keep a lead over each other that
-    nobody loses time by: a rank that began late stays the last one, and never waits.
-    """
-    kernels = waiting.kernels
-    meets = (kernels.meeting != NONE) & ~waiting.start_up
-    return bool(meets.sum() < _FEW_MEETINGS * (~waiting.start_up).sum())
-
-
 def _is_often_long(waiting: Waiting, rank: int, candidates: Bools) -> bool:
     """Whether edges of a rank are long as a habit, whoever others waited for."""
     is_steady = delays_of(waiting, rank, of_last_arrivals=False).steady
@@ -385,11 +369,11 @@ def _is_no_chance(waiting: Waiting, rank: int, candidates: Bools, is_long: bool)
     # Of work that a rank has by design others may be long in as many steps, and nobody waits.
     for delayed, lengths in (
         (long, excess),
-        (long & charged, _steady_charges(waiting)[:, :2].sum(axis=1)),
+        (long & charged, steady_charges(waiting)[:, :2].sum(axis=1)),
     ):
-        times = _by_rank(waiting, delayed.sum(axis=1).astype(np.float64))
+        times = sums_by_rank(waiting, delayed.sum(axis=1).astype(np.float64))
         most = float(times[~candidates].max(initial=0))
-        if _are_significant(waiting, lengths, place, candidates) and is_no_chance(
+        if are_significant(waiting, lengths, place, candidates) and is_no_chance(
             float(times[place]), most
         ):
             return True
@@ -401,23 +385,7 @@ def _is_significant(waiting: Waiting, rank: int, candidates: Bools) -> bool:
     as many delays of their lengths vary by chance.
     """
     place = int(np.searchsorted(waiting.kernels.ranks, rank))
-    return _are_significant(waiting, waiting.own_excess_ns, place, candidates)
-
-
-def _are_significant(waiting: Waiting, lengths: Floats, place: int, candidates: Bools) -> bool:
-    """The same of `lengths` by kernel."""
-    sums, squares = _by_rank(waiting, lengths), _by_rank(waiting, lengths * lengths)
-    most = float(sums[~candidates].max(initial=0.0))
-    return bool(sums[place] > most + DEVIATIONS * np.sqrt(squares[place]))
-
-
-def _steady_charges(waiting: Waiting) -> Floats:
-    """Charges by kernel and event without the start-up."""
-    charged = waiting.charges.by_event.reshape(-1, 3).astype(np.float64)
-    charged[waiting.start_up] = 0
-    root = waiting.dependencies.edge.reshape(-1, 3) == _abi.EDGE_ROOT
-    charged[root] = 0
-    return charged
+    return are_significant(waiting, waiting.own_excess_ns, place, candidates)
 
 
 def _slow_communicators(waiting: Waiting, transfers: Floats, exchanges: Bools) -> list[int]:

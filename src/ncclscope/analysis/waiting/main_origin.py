@@ -1,0 +1,58 @@
+"""The one rank of a few that most waiting begins on.
+
+Of two or three ranks none can stand out: there is no spread of the others. What began on one may
+still be more than chance, and a replay says what its delays cost:
+
+    rank    delays that others waited for    the run without them
+    0       59, 31 ms                        239 of 263 ms
+    1        9,  8 ms                        256 of 263 ms
+"""
+
+import numpy as np
+
+from ncclscope.analysis.robust_statistics import is_no_chance
+from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.rank_delays import MOST_KERNELS, delays_of, pauses_of
+from ncclscope.analysis.waiting.rank_sums import (
+    are_significant,
+    is_tied_loosely,
+    steady_charges,
+    sums_by_rank,
+)
+from ncclscope.analysis.waiting.what_if import Change, WhatIf
+
+_MOST_RANKS = 16  # of more, one that costs much stands out
+_LEAST_GAIN = 0.04  # of the run
+_TIMES_OTHERS = 3.0  # what the run gains without any other rank's delays
+
+
+def main_origin(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
+    """This rank, where it is no chance, and where the run is much shorter without its delays, and
+    hardly without those of any other one.
+    """
+    ranks = waiting.kernels.ranks
+    if what_if.has_gaps or len(ranks) > _MOST_RANKS or len(waiting.kernels) > MOST_KERNELS:
+        return ()
+    if is_tied_loosely(waiting):
+        return ()
+    lengths = steady_charges(waiting)[:, :2].sum(axis=1)
+    place = int(np.argmax(sums_by_rank(waiting, lengths)))
+    alone = np.arange(len(ranks)) == place
+    delays = delays_of(waiting, int(ranks[place]))
+    if not delays.steady or not are_significant(waiting, lengths, place, alone):
+        return ()
+    long = waiting.excess_ns.reshape(-1, 3)[:, :2] >= delays.typical_ns / 2
+    long &= (waiting.charges.by_event.reshape(-1, 3)[:, :2] > 0) & ~waiting.start_up[:, None]
+    times = sums_by_rank(waiting, long.sum(axis=1).astype(np.float64))
+    if not is_no_chance(float(times[place]), float(times[~alone].max())):
+        return ()
+
+    def gained_ns(rank: int) -> int:
+        one = what_if.predict(Change(ranks=(rank,)), pauses_of(waiting, (rank,)))
+        return one.run_now_ns - one.run_then_ns
+
+    gained = gained_ns(int(ranks[place]))
+    if gained < _LEAST_GAIN * waiting.judged_ns:
+        return ()
+    others = max(gained_ns(rank) for rank in ranks[~alone].tolist())
+    return (int(ranks[place]),) if gained >= _TIMES_OTHERS * others else ()
