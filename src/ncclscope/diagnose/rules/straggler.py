@@ -61,7 +61,7 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
     causes = replace(causes, ranks=_with_idle_servers(causes.ranks))
     late = {delays.rank: delays for delays in causes.ranks}
     may_cost = _may_cost(context, causes)
-    share_of = _shares(causes, may_cost)
+    share_of = _shares(context, causes, may_cost)
     more_data = context.more_data
     hosts = _late_hosts(context, set(late) - more_data.keys())
     if len(hosts) > 1 and are_of_one_speed(context, list(causes.ranks)):
@@ -164,13 +164,19 @@ def _are_pauses(context: RuleContext, ranks: list[int], share: float) -> bool:
     )
 
 
-def _shares(causes: RootCauses, may_cost: bool) -> dict[int, float]:
+def _shares(context: RuleContext, causes: RootCauses, may_cost: bool) -> dict[int, float]:
     """By rank the share of the run that it costs: of what all causes cost together, in proportion
     to what each gains alone, and after all others were taken out. Two ranks that are equally late
-    gain nothing alone, and everything after the other one. `may_cost`: what it costs at most.
+    gain nothing alone, and everything after the other one. Where a prediction is a range, its
+    middle counts, as far as others waited as long. `may_cost`: what it costs at most.
     """
     prediction = causes.prediction
     together = max(prediction.most_gained_share if may_cost else prediction.gained_share, 0.0)
+    if not may_cost and not prediction.is_sure:
+        waited_ns = sum(delays.waiting_ns for delays in causes.ranks)
+        others = max(len(context.run.host_of) - len(causes.ranks), 1)
+        waited = waited_ns / others / context.run.span_ns
+        together = max(together, min(prediction.likely_gained_share, waited))
     alone = np.array([max(one.gained_share, 0.0) for one in causes.alone])
     last = np.array(causes.last_ns, np.float64) / max(causes.prediction.run_now_ns, 1)
     weight = alone + np.maximum(last, 0.0) + 1e-6
