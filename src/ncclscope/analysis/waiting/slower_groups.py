@@ -39,35 +39,47 @@ class SlowerGroup:
 def slower_groups(waiting: Waiting) -> tuple[SlowerGroup, ...]:
     """All of them, the slowest first."""
     kernels = waiting.kernels
-    has = _has(kernels, len(kernels.communicator_class))
-    slowness, times = _slowness(waiting, len(has))
+    class_of = kernels.communicator_class
+    classes = np.unique(class_of[_steadily_slower(waiting)])
+    if not len(classes):
+        return ()
+    has = _has(kernels)
+    slowness, times = _slowness(waiting, np.isin(class_of, classes))
     often = np.flatnonzero(times >= _LEAST_OPERATIONS * np.maximum(has.sum(axis=1), 1))
     found = []
     for row in often[slowness[often] >= _FAR_SLOWER].tolist():
-        peers = often[kernels.communicator_class[often] == kernels.communicator_class[row]]
-        peers = peers[peers != row]
+        peers = often[(class_of[often] == class_of[row]) & (often != row)]
         if len(peers) >= _LEAST_PEERS and (slowness[peers] < _AS_USUAL).all():
             own = float(slowness[row])
             found.append(SlowerGroup(row, own, len(peers), *_shared(waiting, has, row, own)))
     return tuple(sorted(found, key=lambda group: -group.slowness))
 
 
-def _slowness(waiting: Waiting, count: int) -> tuple[Floats, Ints]:
-    """By communicator how many times as long as usual its median transfer takes, and how many
-    transfers of collectives there are.
+def _steadily_slower(waiting: Waiting) -> Ints:
+    """Communicators whose transfers are surely longer than usual, by a bound that is at hand."""
+    usual = waiting.usual
+    rest = usual.steady_transfer_ns - usual.steady_transfer_excess_ns
+    return np.flatnonzero(usual.steady_transfer_ns > _AS_USUAL * np.maximum(rest, 1.0))
+
+
+def _slowness(waiting: Waiting, looked_at: Bools) -> tuple[Floats, Ints]:
+    """By communicator, of those that are `looked_at`, how many times as long as usual its median
+    transfer takes, and how many transfers of collectives there are.
     """
     kernels = waiting.kernels
-    taken, usual = waiting.dependencies.length_ns[END::3], waiting.usual.median_ns[END::3]
-    rows = np.flatnonzero(~kernels.pair & ~waiting.start_up & (usual > 0))
+    chosen = ~kernels.pair & ~waiting.start_up & looked_at[kernels.communicator]
+    usual = waiting.usual.median_ns[END::3]
+    rows = np.flatnonzero(chosen & (usual > 0))
     own = kernels.communicator[rows].astype(np.int64)
-    times = (_PARTS * taken[rows] / usual[rows]).astype(np.int64)
-    median = quantile_by_group(own, count, times, 0.5) / _PARTS
-    return np.nan_to_num(median), np.bincount(own, minlength=count)
+    taken = waiting.dependencies.length_ns[END::3][rows]
+    times = (_PARTS * taken / usual[rows]).astype(np.int64)
+    median = quantile_by_group(own, len(looked_at), times, 0.5) / _PARTS
+    return np.nan_to_num(median), np.bincount(own, minlength=len(looked_at))
 
 
-def _has(kernels: Kernels, count: int) -> Bools:
+def _has(kernels: Kernels) -> Bools:
     """By communicator and place of a rank whether the rank has collectives of it."""
-    has = np.zeros((count, len(kernels.ranks)), bool)
+    has = np.zeros((len(kernels.communicator_class), len(kernels.ranks)), bool)
     rows = ~kernels.pair
     has[kernels.communicator[rows], kernels.rank[rows]] = True
     return has
