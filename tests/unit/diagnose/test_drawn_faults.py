@@ -19,7 +19,6 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(3248, [(8,)], id="gaps of an evaluation are none of every step"),
         pytest.param(3298, [(8,)], id="the ends of a pipeline beside a slow GPU"),
         pytest.param(3501, [(5,)], id="pauses beside another rank that is late all the time"),
-        pytest.param(2254, [(1,)], id="four short pauses"),
         pytest.param(2244, [], id="a link that was faster for a while"),
         pytest.param(3041, [(0,)], id="one rank of two"),
         pytest.param(3012, [(0,)], id="one rank of four, others with noise"),

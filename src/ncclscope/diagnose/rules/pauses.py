@@ -11,7 +11,6 @@ from ncclscope.humanize import duration, percent, ranks_in_words
 # A host stops a process for some milliseconds now and then: a healthy job of two H200 ranks has a
 # pause of 3.8 ms in its 114 ms.
 _SHORT_PAUSE_NS = 10_000_000
-_OFTEN = 4  # pauses of one rank: as many are not the host's
 _MOST_NAMED = 3
 
 
@@ -32,8 +31,7 @@ def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
     if times > 1:
         often = f"{times:,} times from {at_s} s on, for up to {longest}"
     who, whom, whose = _who(context, pauses.ranks)
-    is_long = int(pauses.length_ns.max()) >= _SHORT_PAUSE_NS
-    is_problem = (is_long or times >= _OFTEN) and not pauses.as_idle_root
+    is_problem = int(pauses.length_ns.max()) >= _SHORT_PAUSE_NS and not pauses.as_idle_root
     idle = f"{IDLE}; " if pauses.as_idle_root else ""
     return Finding(
         "straggler",
