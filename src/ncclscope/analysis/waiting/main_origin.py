@@ -22,7 +22,7 @@ from ncclscope.analysis.waiting.rank_sums import (
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 
 _MOST_RANKS = 16  # of more, one that costs much stands out
-_LEAST_GAIN = 0.04  # of the run
+_LEAST_OF_RUN = 0.04  # that it gains
 _TIMES_OTHERS = 3.0  # what the run gains without any other rank's delays
 
 
@@ -52,7 +52,7 @@ def main_origin(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
         return one.run_now_ns - one.run_then_ns
 
     gained = gained_ns(int(ranks[place]))
-    if gained < _LEAST_GAIN * waiting.judged_ns:
+    if gained < _LEAST_OF_RUN * waiting.judged_ns:
         return ()
     others = max(gained_ns(rank) for rank in ranks[~alone].tolist())
     return (int(ranks[place]),) if gained >= _TIMES_OTHERS * others else ()

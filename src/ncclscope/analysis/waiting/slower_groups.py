@@ -20,8 +20,8 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 
 _FAR_SLOWER = 3.0  # times as slow as usual
 _AS_USUAL = 1.5  # times as slow: all peers are faster
-_LEAST_PEERS = 3
-_LEAST_OPERATIONS = 10  # of each rank
+_SEVERAL_PEERS = 3
+_LEAST_REPEATS_OF_RANK = 10
 _PARTS = 1_000  # of a time: quantiles are of whole numbers
 
 
@@ -45,11 +45,11 @@ def slower_groups(waiting: Waiting) -> tuple[SlowerGroup, ...]:
         return ()
     has = _has(kernels)
     slowness, times = _slowness(waiting, np.isin(class_of, classes))
-    often = np.flatnonzero(times >= _LEAST_OPERATIONS * np.maximum(has.sum(axis=1), 1))
+    often = np.flatnonzero(times >= _LEAST_REPEATS_OF_RANK * np.maximum(has.sum(axis=1), 1))
     found = []
     for row in often[slowness[often] >= _FAR_SLOWER].tolist():
         peers = often[(class_of[often] == class_of[row]) & (often != row)]
-        if len(peers) >= _LEAST_PEERS and (slowness[peers] < _AS_USUAL).all():
+        if len(peers) >= _SEVERAL_PEERS and (slowness[peers] < _AS_USUAL).all():
             own = float(slowness[row])
             found.append(SlowerGroup(row, own, len(peers), *_shared(waiting, has, row, own)))
     return tuple(sorted(found, key=lambda group: -group.slowness))
