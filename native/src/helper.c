@@ -32,7 +32,6 @@
 #include "sampled_launches.h"
 #include "sigbus_guard.h"
 #include "sink.h"
-#include "timing_bursts.h"
 #include "tracker.h"
 #include "training_steps.h"
 
@@ -265,7 +264,6 @@ static void *run(void *unused) {
     u64 next_heartbeat = 0, next_try = 0, next_drain = 0, next_control = 0, heartbeats = 0;
     for (;;) {
         u64 now = clock_monotonic_ns();
-        timing_bursts_check(clock_realtime_ns(), clock_ticks());
         if (!sink_is_open() && now >= next_try) {
             sink_open(folder);
             next_try = clock_monotonic_ns() + SECOND_NS;

@@ -47,11 +47,9 @@ static enum gpu_timing possible(enum gpu_timing timing, int version) {
         return GPU_TIMING_OFF;
     }
     if (version < NCCL_FIRST_WITH_CALLS) {
-        // Bursts are not for jobs with CUDA graphs (timing_bursts.h), of which v4 says nothing.
-        timing_policy.bursts = config.gpu_timing_asked == GPU_TIMING_SAMPLED;
-        BECAUSE("NCCL's profiler interface v%d reports no launches to sample%s", version,
-                timing_policy.bursts ? ": kernels are timed in bursts" : "");
-        return timing_policy.bursts ? timing : GPU_TIMING_OFF;
+        // KernelCh for a while is no way out: switching it can hang the job (docs/recorder.md).
+        BECAUSE("NCCL's profiler interface v%d reports no launches to sample", version);
+        return GPU_TIMING_OFF;
     }
     const char *missing = cuda_missing_for_events();
     if (!missing) return timing;

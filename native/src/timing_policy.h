@@ -10,7 +10,6 @@
 struct timing_policy {
     enum gpu_timing in_force;
     bool by_events;    // sampling by CUDA events is possible, and was in force at the start
-    bool bursts;       // sampled by KernelCh in bursts of time, not by CUDA events
     char reason[160];  // why that one, where it is not simply what was asked for; else empty
 };
 extern struct timing_policy timing_policy;
@@ -34,8 +33,7 @@ void timing_policy_settle_groups(void);
 
 // Launches are chosen and timed by CUDA events.
 static inline bool timing_by_events(void) {
-    return __atomic_load_n(&timing_policy.in_force, __ATOMIC_RELAXED) == GPU_TIMING_SAMPLED &&
-           !timing_policy.bursts;
+    return __atomic_load_n(&timing_policy.in_force, __ATOMIC_RELAXED) == GPU_TIMING_SAMPLED;
 }
 
 #endif

@@ -14,7 +14,6 @@
 #include "comm.h"
 #include "ncclscope/time_buckets.h"
 #include "sampled_launches.h"
-#include "timing_bursts.h"
 #include "timing_policy.h"
 #include "totals.h"
 #include "tracker_state.h"
@@ -191,13 +190,6 @@ static void begin_operation(u64 handle, u64 parent, u64 group, u16 comm, struct 
     struct totals_entry *entry = totals_entry(tally_counted_as(key));
     if (comm < NO_COMM) tracker_progress[comm].works++;
     bool kernels = comm < NO_COMM && comm_reports_kernels(comm);
-    if (timing_policy.bursts) {
-        kernels = comm < NO_COMM && timing_bursts_cover(t0);
-        if (!kernels) {
-            if (entry) entry->times.untimed[UNTIMED_NOT_SAMPLED]++, entry->changed = true;
-            return;
-        }
-    }
     if (!kernels && timing_policy.by_events) {
         sampled_launches_note_operation(handle, comm, entry);
         return;

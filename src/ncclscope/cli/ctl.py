@@ -94,9 +94,8 @@ def _with_ring(capture: Path, folders: list[Path]) -> list[Path]:
 def _check_sampling(capture: Path, folders: list[Path]) -> None:
     """Raises if a process cannot switch its GPU timing: only sampling by CUDA events can."""
     for folder in folders:
-        identity = identity_of(folder)
-        timing = identity.get("gpu_timing.in_force", "kernel")
-        if timing != "sampled" or "bursts" in identity.get("gpu_timing.reason", ""):
+        timing = identity_of(folder).get("gpu_timing.in_force", "kernel")
+        if timing != "sampled":
             raise NcclscopeError(
                 f"cannot change the GPU timing of {capture}: {folder.name} started with {timing}",
                 "KernelCh cannot be switched while a job runs; start it with --gpu-timing sampled",

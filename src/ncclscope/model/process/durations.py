@@ -31,7 +31,6 @@ from ncclscope.model.schema import (
     IN_FLIGHT,
     NEVER_LAUNCHED,
     NONE,
-    NOT_SAMPLED,
     SOURCES,
     UNKNOWN,
     Columns,
@@ -252,9 +251,7 @@ def explain(columns: Columns, rows: Rows, decoded: ProcessEvents, words: Vocabul
         return
     without = source == NO_SOURCE
     broadcast = words.among("function", ("Broadcast",), columns["function"])
-    in_bursts = launch_times.in_bursts(decoded) & ((state == DONE) | (state == UNKNOWN))
     for mask, text in (
-        ((without | (source == PROXY)) & in_bursts, NOT_SAMPLED),
         (without & (state == CAPTURED), "captured into a CUDA graph, see its replays"),
         (without & (state == IN_FLIGHT), "in flight"),
         (without & (state == NEVER_LAUNCHED), "never launched"),

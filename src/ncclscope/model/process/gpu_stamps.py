@@ -21,7 +21,6 @@ from ncclscope.model.process.gpu_clock import (
     upper_bound,
     with_quick_notices,
 )
-from ncclscope.model.process.launch_times import in_bursts
 from ncclscope.model.process.stamp_repair import FAR_FUTURE, FAR_PAST, ChannelEvents
 from ncclscope.model.process.unrecorded_works import UnrecordedWorks
 from ncclscope.model.process.works import Numbers, Works
@@ -208,8 +207,6 @@ def assign_stamps(
     stamped = (channels.gpu_stop != NONE) & (len(works) > 0)
     lower = _lower_bounds(channels, stamped)
     had_kernels = _had_kernels(unseen, works, has_kernels)
-    if in_bursts(decoded):
-        had_kernels = np.ones(len(works), bool)
     uncounted = _uncounted(works, had_kernels, rank_of_comm, channels.comm, stamped)
     not_before = launches.not_before_ns(works)
     strand, strands = channels.strands()

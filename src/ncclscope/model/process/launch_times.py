@@ -153,14 +153,6 @@ def is_sampled(decoded: ProcessEvents) -> bool:
     return identity.get("gpu_timing.in_force") == "sampled" and len(decoded["GroupApi"]) > 0
 
 
-def in_bursts(decoded: ProcessEvents) -> bool:
-    """Whether kernels were reported for some seconds only: interface v4 has no launches. NCCL's
-    host and device count the works in between alike.
-    """
-    identity = decoded.process.identity
-    return identity.get("gpu_timing.in_force") == "sampled" and not len(decoded["GroupApi"])
-
-
 def timed_rows(decoded: ProcessEvents, calls: Calls, rows: Rows, launch: Ints) -> TimedRows:
     """What the sampled launches say about a process's rows. `launch`: the KernelLaunch of each
     work, NONE where there is none.
