@@ -32,6 +32,9 @@ def test_every_call_of_a_training_job_is_counted_and_recorded() -> None:
     trial = train_once(counting, 0, settings)
     assert trial.failure == ""
     assert [len(steps) for steps in trial.step_ns] == [STEPS] * RANKS
+    assert trial.window_steps == 0
+    for recorded_ns, steps in zip(trial.recorded_ns, trial.step_ns, strict=True):
+        assert recorded_ns > sum(steps), "start and warm-up are on record, too"
     assert trial.machine["backend"] == "simulated"
     recorded = [
         sum(records.count for records in trial.records if records.rank == rank)
@@ -43,6 +46,28 @@ def test_every_call_of_a_training_job_is_counted_and_recorded() -> None:
     (row,) = training_rows([counting], [trial])
     assert (row.calls_recorded, row.calls_made) == (sum(recorded), sum(recorded))
     assert row.communication_s
+    assert row.communication_share is not None
+    assert row.communication_share > 0
+
+
+@needs_torch
+def test_a_gpt_trains_under_fsdp2_and_pytorchs_profiler_records_its_last_steps() -> None:
+    """On gloo, which makes no call of NCCL's."""
+    steps = 7
+    settings = TrainingSettings(
+        "gpt", 1, 0, steps=steps, warm_up=1, batch=1, length=16, layers=(1,),
+        environment=dict(os.environ),
+    )  # fmt: skip
+    own = known_profilers()["torch-profiler"]
+    trial = train_once(own, 0, settings)
+    assert trial.failure == trial.problem == ""
+    assert trial.machine["backend"] == "gloo"
+    assert [len(times) for times in trial.step_ns] == [steps]
+    assert trial.window_steps == 5
+    assert trial.recorded_ns == (sum(trial.step_ns[0][-5:]),)
+    assert trial.bytes_written > 0
+    (row,) = training_rows([own], [trial])
+    assert row.remark.startswith("the last 5 steps alone")
 
 
 @needs_torch

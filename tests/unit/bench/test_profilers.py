@@ -334,7 +334,7 @@ def test_traces_of_the_example_profiler(tmp_path: Path) -> None:
 def trained(profiler: str, number: int, step_ms: int, **values: object) -> TrainingTrial:
     steps = ((step_ms * 1_000_000,) * 10,) * 2
     trial = TrainingTrial(
-        profiler, number, steps, (10**9, 10**9),
+        profiler, number, steps, (10**9, 10**9), (step_ms * 20_000_000,) * 2,
         machine={"backend": "gloo", "device": "no GPU", "torch": "2", "nccl": ""},
     )  # fmt: skip
     return replace(trial, **values)  # type: ignore[arg-type]
@@ -363,6 +363,7 @@ def test_training_steps_calls_and_communication(tmp_path: Path) -> None:
     assert (inspector.calls_made, inspector.calls_recorded) == (20, 10)
     assert inspector.communication_s == pytest.approx(0.05)
     assert profile.communication_s == pytest.approx(0.05), "a sample stands for all calls"
+    assert inspector.communication_share == pytest.approx((0.05 / 2.2 + 0.05 / 4.4) / 2)
     assert (example.failed, example.remark) == (1, "rank 0 was killed by SIGSEGV")
     assert empty.calls_recorded is None
     table = training_table("x", [inspector])
@@ -376,3 +377,37 @@ def test_training_steps_calls_and_communication(tmp_path: Path) -> None:
     assert read_training(path).trials == run.trials
     assert "Figure 4" in training_html(run)
     assert "inspector: 50.0 % of calls" in training_html(run)
+
+
+def test_warm_up_is_in_both_parts_of_communications_share(tmp_path: Path) -> None:
+    """Ten steps of 100 ms, ten of warm-up, each with 60 ms of communication: 60 %, not 120 %."""
+    calls = (60_000_000,) * 20
+    records = tuple(Records(rank, "AllReduce", 1024, 20, calls, timed=20) for rank in range(2))
+    trial = trained("inspector", 0, 100, records=records)
+    (row,) = training_rows([known_profilers()["inspector"]], [trial])
+    assert row.communication_share == pytest.approx(0.6)
+    path = tmp_path / "saved.json"
+    old = training_json(
+        TrainingRun(settings_json(TrainingSettings("gpt", 2, 0)), (), {}, (trial,), 0)
+    )
+    del old["trials"][0]["recorded_ns"], old["trials"][0]["window_steps"]
+    path.write_text(json.dumps(old))
+    (row,) = training_rows([known_profilers()["inspector"]], read_training(path).trials)
+    assert (row.communication_s, row.communication_share) == (pytest.approx(1.2), None)
+
+
+def test_a_window_of_steps_is_compared_with_the_same_steps_alone() -> None:
+    """25 steps of 100 ms and 5 profiled ones of 150 ms: the profiler costs 50 %, not nothing."""
+    plain, slow = 100_000_000, 150_000_000
+    steps = ((plain,) * 25 + (slow,) * 5,) * 2
+    records = tuple(Records(rank, "AllReduce", 1024, 5, (75_000_000,) * 5) for rank in range(2))
+    window = trained("torch-profiler", 0, 0, step_ns=steps, records=records, window_steps=5)
+    window = replace(window, recorded_ns=(5 * slow,) * 2)
+    trials = [replace(trained("none", 0, 0), step_ns=((plain,) * 30,) * 2), window]
+    (row,) = training_rows([known_profilers()["torch-profiler"]], trials)
+    assert row.step_ms == 150
+    assert row.step_ratio is not None
+    assert row.step_ratio.value == pytest.approx(1.5)
+    assert row.communication_share == pytest.approx(0.5), "of its window, not of all steps"
+    assert row.remark.startswith("the last 5 steps alone")
+    assert row.remark in training_table("x", [row]).rows[0]

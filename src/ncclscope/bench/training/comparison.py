@@ -1,7 +1,7 @@
 """Tables of training runs: step time, calls recorded, and time of communication by profiler."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from ncclscope.bench.profilers.intervals import ResampledValue, median_of
 from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.profilers.recording import Records
 from ncclscope.bench.training.trials import COUNTING, TrainingTrial, none_trials
-from ncclscope.humanize import NOTHING, amount
+from ncclscope.humanize import NOTHING, amount, plural
 from ncclscope.report.tables import Column, Table
 
 
@@ -28,10 +28,10 @@ class TrainingRow:
     calls_recorded: int | None
     by_function: Mapping[str, int]
     communication_s: float | None  # of a rank, as reported
-    communication_share: float | None  # of the time of all steps
+    communication_share: float | None  # of the time that the records are of
     bytes_written: int
     failed: int
-    runs: int
+    runs: int  # that were begun
     remark: str
 
 
@@ -57,20 +57,36 @@ def _communication_s(trial: TrainingTrial) -> float | None:
     return sum(times) / len(trial.step_ns) / 1e9 if times else None
 
 
-def _step_ms(trial: TrainingTrial) -> float:
-    """The median step of the slowest rank."""
-    return max(float(np.median(steps)) for steps in trial.step_ns) / 1e6
+def _communication_share(trial: TrainingTrial) -> float | None:
+    """Communication by the time that the records are of: warm-up is in both, or in neither."""
+    time_s = _communication_s(trial)
+    if time_s is None or not trial.recorded_ns:
+        return None
+    return time_s / (sum(trial.recorded_ns) / len(trial.recorded_ns) / 1e9)
+
+
+def _step_ms(trial: TrainingTrial, window_steps: int = 0) -> float:
+    """The median step of the slowest rank, of all steps or of the last ones."""
+    return max(float(np.median(steps[-window_steps:])) for steps in trial.step_ns) / 1e6
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known else None
 
 
 def training_row(profiler: Profiler, trials: Sequence[TrainingTrial]) -> TrainingRow:
     """The row of one profiler."""
     own = [trial for trial in trials if trial.profiler == profiler.name]
     ended = [trial for trial in own if not trial.failure]
+    window = max((trial.window_steps for trial in ended), default=0)
     without = none_trials(trials)
     pairs = [(trial, without[trial.round]) for trial in ended if trial.round in without]
     step_ratio = cpu_ratio = None
     if pairs and profiler.name != "none":
-        step_ratio = median_of([_step_ms(trial) / _step_ms(none) for trial, none in pairs])
+        step_ratio = median_of(
+            [_step_ms(trial, window) / _step_ms(none, window) for trial, none in pairs]
+        )
         cpu_ratio = median_of(
             [sum(trial.cpu_ns) / max(sum(none.cpu_ns), 1) for trial, none in pairs]
         )
@@ -78,25 +94,33 @@ def training_row(profiler: Profiler, trials: Sequence[TrainingTrial]) -> Trainin
     functions: Counter[str] = Counter()
     for records in ended[-1].records if ended else ():
         functions[records.function] += records.count
-    times_s = [time_s for trial in ended if (time_s := _communication_s(trial)) is not None]
-    wall_s = [sum(map(sum, trial.step_ns)) / len(trial.step_ns) / 1e9 for trial in ended]
-    reported_s = float(np.median(times_s)) if times_s else None
-    problems = [trial.failure or trial.problem for trial in own if trial.failure or trial.problem]
     return TrainingRow(
         profiler.name,
-        float(np.median([_step_ms(trial) for trial in ended])) if ended else None,
+        _median(_step_ms(trial, window) for trial in ended),
         step_ratio,
         cpu_ratio,
         calls_made(trials),
         int(np.median(recorded)) if recorded and profiler.reader else None,
         dict(functions),
-        reported_s,
-        reported_s / float(np.median(wall_s)) if reported_s is not None else None,
+        _median(map(_communication_s, ended)),
+        _median(map(_communication_share, ended)),
         max((trial.bytes_written for trial in ended), default=0),
         len(own) - len(ended),
         len(own),
-        problems[0].splitlines()[0] if problems else "",
+        _remark(own, window),
     )
+
+
+def _remark(trials: Sequence[TrainingTrial], window_steps: int) -> str:
+    """The first thing that went wrong, and what a row is of when it is not of the whole run."""
+    problems = [own.failure or own.problem for own in trials if own.failure or own.problem]
+    parts = [problems[0].splitlines()[0]] if problems else []
+    if window_steps:
+        parts.append(
+            f"the last {plural(window_steps, 'step')} alone, and with those of no plugin; CPU of "
+            "the whole run"
+        )
+    return "; ".join(parts)
 
 
 def training_rows(
@@ -111,8 +135,9 @@ def training_table(title: str, rows: Sequence[TrainingRow]) -> Table:
     columns = (
         Column("profiler", right=False), Column("step ms"), Column("against none [95 %]"),
         Column("CPU against none [95 %]", drop=2), Column("calls made"), Column("recorded"),
-        Column("share"), Column("communication s"), Column("of all steps"), Column("bytes", drop=1),
-        Column("failed", drop=3), Column("remark", right=False, drop=4),
+        Column("share"), Column("communication s"), Column("of recorded time"),
+        Column("bytes", drop=1), Column("runs"), Column("failed", drop=3),
+        Column("remark", right=False, drop=4),
     )  # fmt: skip
     notes = (
         "step: median of steps on the slowest rank, median of rounds; intervals by resampling "
@@ -121,6 +146,9 @@ def training_table(title: str, rows: Sequence[TrainingRow]) -> Table:
         "and start included, as in what is recorded",
         "communication: times of all operations of a rank together, as each profiler defines them; "
         "operations may overlap with computation and with each other",
+        "of recorded time: communication by the time that the records are of, which is start, "
+        "warm-up and all steps, and with PyTorch's profiler its window of steps",
+        "runs: those that were begun; a single one has no interval",
     )
     return Table(title, columns, tuple(map(_cells, rows)), notes)
 
@@ -139,7 +167,8 @@ def _cells(row: TrainingRow) -> tuple[str, ...]:
         NOTHING if row.communication_s is None else f"{row.communication_s:.3f}",
         NOTHING if row.communication_share is None else f"{100 * row.communication_share:.1f} %",
         amount(row.bytes_written),
-        f"{row.failed} of {row.runs}",
+        f"{row.runs}",
+        f"{row.failed}",
         row.remark,
     )
 

@@ -102,8 +102,8 @@ def _dump_flight_recorder() -> None:
         Path(folder, f"flight_recorder_{RANK}").write_bytes(c10d._dump_nccl_trace())
 
 
-def _measured_steps(config: JobConfig, step: Callable[[], None]) -> list[int]:
-    """Times of the steps behind the warm-up, each awaited."""
+def _all_steps(config: JobConfig, step: Callable[[], None]) -> list[int]:
+    """Times of all steps, warm-up included, each awaited."""
     times_ns = []
 
     def timed_step() -> None:
@@ -119,7 +119,13 @@ def _measured_steps(config: JobConfig, step: Callable[[], None]) -> list[int]:
     with _torch_profiler():
         for _ in range(window):
             timed_step()
-    return times_ns[config.warm_up :]
+    return times_ns
+
+
+def _recorded_window(config: JobConfig) -> int:
+    """The number of last steps that a profiler records; 0: it records the whole run."""
+    profiles = "NCCLSCOPE_BENCH_TRAINING_PROFILER" in os.environ
+    return min(_WINDOW_STEPS, config.steps) if profiles else 0
 
 
 def main(text: str) -> None:
@@ -135,10 +141,12 @@ def main(text: str) -> None:
         torch.set_num_threads(1)
     backend = _backend()
     dist.init_process_group(backend, device_id=device if backend == "nccl" else None)
+    began_ns = time.perf_counter_ns()
     step = _step_function(config, device)
     began_cpu_ns = time.process_time_ns()
-    times_ns = _measured_steps(config, step)
+    times_ns = _all_steps(config, step)
     cpu_ns = time.process_time_ns() - began_cpu_ns
+    whole_ns, window = time.perf_counter_ns() - began_ns, _recorded_window(config)
     _dump_flight_recorder()
     result = {
         "rank": RANK,
@@ -147,8 +155,10 @@ def main(text: str) -> None:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "no GPU",
         "torch": torch.__version__,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if backend == "nccl" else "",
-        "step_ns": times_ns,
+        "step_ns": times_ns[config.warm_up :],
         "cpu_ns": cpu_ns,
+        "window_steps": window,
+        "recorded_ns": sum(times_ns[-window:]) if window else whole_ns,
     }
     Path(config.result).write_text(json.dumps(result))
     dist.destroy_process_group()

@@ -25,8 +25,13 @@ def _figure(rows: list[TrainingRow]) -> str:
     """Figure 4: calls recorded, and communication's share of the steps, by profiler."""
     recording = [row for row in rows if row.calls_recorded is not None]
     recorded = [_bar(row, _recorded_share(row), "of calls") for row in recording]
-    communication = [_bar(row, row.communication_share, "of the steps") for row in recording]
-    groups = {"calls recorded": recorded, "communication, share of the steps": communication}
+    communication = [
+        _bar(row, row.communication_share, "of the time recorded") for row in recording
+    ]
+    groups = {
+        "calls recorded": recorded,
+        "communication, share of the time recorded": communication,
+    }
     return bars_svg([row.profiler for row in recording], groups)
 
 

@@ -58,8 +58,10 @@ class TrainingTrial:
 
     profiler: str
     round: int
-    step_ns: tuple[tuple[int, ...], ...] = ()  # by rank
-    cpu_ns: tuple[int, ...] = ()
+    step_ns: tuple[tuple[int, ...], ...] = ()  # by rank, behind the warm-up
+    cpu_ns: tuple[int, ...] = ()  # of all steps, warm-up included
+    recorded_ns: tuple[int, ...] = ()  # by rank, the time that the records are of; (): unknown
+    window_steps: int = 0  # last steps that alone are recorded; 0: start, warm-up and all steps
     records: tuple[Records, ...] = ()
     counted: tuple[int, ...] = ()  # calls by rank, of the plugin that counts them
     bytes_written: int = 0
@@ -78,6 +80,7 @@ def training_trial_from_json(content: Mapping[str, Any]) -> TrainingTrial:
         **content,
         "step_ns": tuple(map(tuple, content["step_ns"])),
         "cpu_ns": tuple(content["cpu_ns"]),
+        "recorded_ns": tuple(content.get("recorded_ns", ())),
         "counted": tuple(content["counted"]),
         "records": tuple(map(records_from_json, content["records"])),
     }
@@ -121,6 +124,8 @@ def train_once(profiler: Profiler, number: int, settings: TrainingSettings) -> T
             number,
             tuple(tuple(own["step_ns"]) for own in answers),
             tuple(own["cpu_ns"] for own in answers),
+            tuple(own["recorded_ns"] for own in answers),
+            answers[0]["window_steps"],
             recording.records,
             tuple(_counted(counts, own["pid"]) for own in answers) if counts.is_dir() else (),
             recording.bytes_written,
