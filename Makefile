@@ -71,7 +71,8 @@ clean:  ## remove everything that was built
 	rm -rf build dist $(VENV) .bench src/ncclscope/native/*.so src/ncclscope/native/ncclscope-player
 
 # What the tests use besides Python packages. Without root they skip what is missing, and say so.
-PACKAGES := mpirun:openmpi-bin node:nodejs npm:npm chromium:chromium otf2-print:otf2-tools prometheus:prometheus zsh:zsh fish:fish
+PACKAGES := mpirun:openmpi-bin node:nodejs npm:npm chromium:chromium otf2-print:otf2-tools prometheus:prometheus zsh:zsh fish:fish \
+  munged:munge slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client
 packages:
 	@missing=$$(for pair in $(PACKAGES); do command -v $${pair%%:*} >/dev/null || echo $${pair##*:}; done); \
 	if [ -z "$$missing" ]; then :; \

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.results import ROOT, publish, table
-from benchmarks.slurm import slurm_cluster
+from tests.support.slurm_cluster import slurm_cluster, why_not
 
 _BIN = Path(sys.executable).parent
 _CALLS = 20
@@ -73,6 +73,8 @@ def _tried(name: str, line: str, folder: Path) -> list[object]:
 
 def main() -> None:
     """All lines, one after the other."""
+    if reason := why_not():
+        raise SystemExit(f"launch_lines: {reason}")
     with tempfile.TemporaryDirectory(prefix="launch-") as name:
         folder = Path(name)
         folder.chmod(0o755)

@@ -2,109 +2,33 @@
 
     python -m benchmarks slurm
 
-Needs root, and Debian's packages slurmctld, slurmd, slurm-client and munge. Starts munged, a
-controller and two daemons (two nodes on this host) in a folder of its own, and ends them.
+Needs root, and Debian's packages slurmctld, slurmd, slurm-client and munge.
 """
 
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.loads import scratch
 from benchmarks.results import publish, table
+from tests.support.slurm_cluster import (
+    NODES,
+    no_job_is_left,
+    output_of,
+    slurm_cluster,
+    why_not,
+)
 from tests.support.waiting import eventually
 from tests.support.writer import ALL_KINDS_OF_WORK, SyntheticSpec, synthetic
 
-_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "srun")
-_NODES, _WORKERS, _START_S = 2, 2, 120
-
-
-def _configuration(folder: Path) -> str:
-    host = socket.gethostname().split(".")[0]
-    nodes = "\n".join(
-        f"NodeName=n{n} NodeHostname={host} NodeAddr=127.0.0.1 Port={17000 + n} CPUs=2"
-        for n in range(1, _NODES + 1)
-    )
-    return f"""ClusterName=ncclscope
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort=16817
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-CredType=cred/munge
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd-%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-SlurmdParameters=config_overrides
-ReturnToService=2
-MpiDefault=none
-{nodes}
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
-"""
-
-
-@contextmanager
-def slurm_cluster(folder: Path, settings: str = "") -> Iterator[None]:
-    """A cluster of two nodes on this host; SLURM_CONF names it to all programs."""
-    missing = [name for name in _PROGRAMS if shutil.which(name) is None]
-    if missing or os.geteuid():
-        raise SystemExit(f"slurm: needs root and {', '.join(missing) or 'nothing more'}")
-    folder.chmod(0o755)
-    (folder / "state").mkdir()
-    (folder / "slurm.conf").write_text(_configuration(folder) + settings)
-    key = folder / "munge.key"
-    key.write_bytes(os.urandom(128))
-    key.chmod(0o400)
-    os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
-    munge = [
-        "munged", "--foreground", "--force", f"--socket={folder}/munge.socket", f"--key-file={key}",
-        f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log",
-        f"--seed-file={folder}/munged.seed",
-    ]  # fmt: skip
-    commands = [
-        munge,
-        ["slurmctld", "-D"],
-        *(["slurmd", "-D", "-N", f"n{n + 1}"] for n in range(2)),
-    ]
-    daemons = []
-    try:
-        for command in commands:
-            daemons.append(
-                subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            )
-            if command is munge:
-                eventually((folder / "munge.socket").exists, _START_S)
-        eventually(_all_nodes_are_idle, _START_S)
-        yield
-    finally:
-        for daemon in reversed(daemons):
-            daemon.terminate()
-            daemon.wait()
-
-
-def _output(*words: str) -> str:
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
-
-
-def _all_nodes_are_idle() -> bool:
-    return _output("sinfo", "--noheader", "--format=%T %D").split() == ["idle", str(_NODES)]
+_WORKERS, _START_S = 2, 120
 
 
 def write_capture(path: Path) -> None:
@@ -137,7 +61,7 @@ def _answer(capture: Path, on: str) -> tuple[Any, Any]:
 
 def _workers() -> list[int]:
     """Processes of workers that decode: children of Dask's nannies."""
-    listed = _output("pgrep", "-f", "multiprocessing.spawn.*--multiprocessing-fork")
+    listed = output_of("pgrep", "-f", "multiprocessing.spawn.*--multiprocessing-fork")
     return [
         int(pid)
         for pid in listed.split()
@@ -150,10 +74,6 @@ def _has_workers() -> bool:
         return bool(_workers())
     except OSError:  # one of them ended meanwhile
         return False
-
-
-def _no_job_is_left() -> bool:
-    return not _output("squeue", "--noheader").strip()
 
 
 def _killed_worker(capture: Path, on: str) -> tuple[Any, Any]:
@@ -173,7 +93,7 @@ def _second_run(capture: Path, on: str) -> tuple[Any, Any]:
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as command:
         eventually(_has_workers, _START_S)
         command.send_signal(signal.SIGINT)
-    eventually(_no_job_is_left, _START_S)
+    eventually(no_job_is_left, _START_S)
     assert not [path for path in capture.iterdir() if "model" in path.name], "nothing half-written"
     return _answer(capture, on)
 
@@ -186,7 +106,7 @@ def _after_kill(capture: Path, on: str) -> tuple[Any, Any]:
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as command:
         eventually(_has_workers, _START_S)
         command.kill()
-    eventually(_no_job_is_left, _START_S)
+    eventually(no_job_is_left, _START_S)
     assert not (capture / "model").exists(), "nothing half-written"
     return _answer(capture, on)
 
@@ -200,6 +120,8 @@ def main() -> None:
         "the command is killed with SIGKILL, and run again": _after_kill,
     }
     rows: list[list[object]] = []
+    if reason := why_not():
+        raise SystemExit(f"slurm: {reason}")
     with scratch() as folder, slurm_cluster(folder):
         write_capture(folder / "here")
         copies = [folder / f"there{number}" for number in range(len(cases) + 1)]
@@ -209,7 +131,7 @@ def main() -> None:
         for (name, answer), copy in zip(cases.items(), copies, strict=False):
             began = time.perf_counter()
             values = answer(copy, f"slurm:{_WORKERS}")
-            eventually(_no_job_is_left, _START_S)
+            eventually(no_job_is_left, _START_S)
             wall_s = time.perf_counter() - began
             rows.append([name, "yes" if values == expected else "NO", f"{wall_s:.0f}"])
         refused = subprocess.run(
@@ -217,10 +139,10 @@ def main() -> None:
             env={**os.environ, "SBATCH_PARTITION": "nowhere"},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-        version = _output("sinfo", "--version").strip()
+        version = output_of("sinfo", "--version").strip()
     operations = expected[1]["rows"]["operations"]
     text = (
-        f"\n\n{version}, {_NODES} nodes on one host, {_WORKERS} workers; {operations:,} operations "
+        f"\n\n{version}, {NODES} nodes on one host, {_WORKERS} workers; {operations:,} operations "
         "of 14 processes. Equal: the JSON of the report, and checksums of all columns of the "
         "model. No job was left behind. A partition that does not exist: "
         f"`{refused.stderr.strip()}`"

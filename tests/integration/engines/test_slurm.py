@@ -1,4 +1,4 @@
-"""`--on slurm` where Slurm does not do its part; `python -m benchmarks slurm` has a real one."""
+"""`--on slurm` where Slurm does not do its part; test_real_slurm.py has a real one."""
 
 from pathlib import Path
 
