@@ -4,8 +4,10 @@ import csv
 import io
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,9 +29,10 @@ from ncclscope.bench.training.files import TrainingRun, settings_json
 from ncclscope.bench.training.files import as_json as training_json
 from ncclscope.bench.training.files import read_run as read_training
 from ncclscope.bench.training.files import text_lines as training_lines
+from ncclscope.bench.training.fsdp2 import find_fully_shard
 from ncclscope.bench.training.page import as_html as training_html
 from ncclscope.bench.training.trials import TrainingSettings, TrainingTrial
-from ncclscope.errors import UsageError
+from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.ingest import example_profiler
 from ncclscope.ingest.records import ImportReport, Operation
 from ncclscope.native import empty_plugin_path
@@ -411,3 +414,17 @@ def test_a_window_of_steps_is_compared_with_the_same_steps_alone() -> None:
     assert row.communication_share == pytest.approx(0.5), "of its window, not of all steps"
     assert row.remark.startswith("the last 5 steps alone")
     assert row.remark in training_table("x", [row]).rows[0]
+
+
+@pytest.mark.parametrize("name", ["torch.distributed.fsdp", "torch.distributed._composable.fsdp"])
+def test_fsdp2_is_found_where_each_release_of_pytorch_has_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2.4 and 2.5 have it in another module, and a module of the later ones' name without it."""
+    for other in ("torch.distributed.fsdp", "torch.distributed._composable.fsdp"):
+        module = SimpleNamespace(fully_shard=len) if other == name else SimpleNamespace()
+        monkeypatch.setitem(sys.modules, other, module)
+    assert find_fully_shard() is len
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+    with pytest.raises(NcclscopeError, match="cannot train gpt"):
+        find_fully_shard()

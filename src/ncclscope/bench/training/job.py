@@ -21,6 +21,7 @@ import torch.distributed as dist
 import torch.nn.functional as functional
 
 from ncclscope.bench.training import models
+from ncclscope.bench.training.fsdp2 import find_fully_shard
 
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 _WINDOW_STEPS = 5  # that PyTorch's profiler records, the last ones
@@ -62,8 +63,7 @@ def _step_function(config: JobConfig, device: Any) -> Callable[[], None]:
             return functional.cross_entropy(wrapped(images), labels)
 
     else:
-        from torch.distributed.fsdp import fully_shard
-
+        fully_shard = find_fully_shard()
         gpt = models.Gpt(config.layers[0]).to(device)
         for part in (*gpt.blocks, gpt):
             fully_shard(part)
