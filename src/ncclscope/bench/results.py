@@ -191,6 +191,7 @@ class BenchDevice:
     reference: str  # reference work: kernel, or memset if the driver cannot load one
     beyond_ns: int  # what events around it show beyond its own time
     launch_ns: int  # host: until its launch returned
+    posed_host: str = ""  # the host that NCCL is told instead (NCCL_HOSTID); "": its own
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,7 @@ class CoordinatorReplies:
                 str(fields["reference"]),
                 int(fields["beyond_ns"]),
                 int(fields["launch_ns"]),
+                str(fields["posed_host"]),
             )
             for rank, fields in enumerate(ranks)
         )

@@ -160,6 +160,7 @@ class BenchRank:
         beyond_ns, launch_ns = self.stopwatch.event_overhead_ns(measure, reference)
         fields = {
             "host": socket.gethostname(),
+            "posed_host": os.environ.get("NCCL_HOSTID", ""),
             "pid": os.getpid(),
             "device": config.device,
             "name": self.cuda.device_name(config.device),

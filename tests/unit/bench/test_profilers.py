@@ -17,13 +17,25 @@ from ncclscope.bench.profilers.comparison import (
     forms_of,
     recorded_calls,
 )
-from ncclscope.bench.profilers.comparison_files import ComparisonRun, as_csv, as_json, read_run
+from ncclscope.bench.profilers.comparison_files import (
+    ComparisonRun,
+    as_csv,
+    as_json,
+    machine_of,
+    read_run,
+)
 from ncclscope.bench.profilers.comparison_page import as_html
-from ncclscope.bench.profilers.comparison_tables import loss_table, share_text, text_lines
+from ncclscope.bench.profilers.comparison_tables import (
+    cost_table,
+    loss_table,
+    share_text,
+    text_lines,
+)
 from ncclscope.bench.profilers.profiler_table import known_profilers
 from ncclscope.bench.profilers.recording import Records
 from ncclscope.bench.profilers.selection import AGAIN, select_profilers
 from ncclscope.bench.profilers.trials import COST, KILL, TIMES, ProfilerTrial, order_of_trials
+from ncclscope.bench.results import BenchDevice, Session
 from ncclscope.bench.training.comparison import training_rows, training_table
 from ncclscope.bench.training.files import TrainingRun, settings_json
 from ncclscope.bench.training.files import as_json as training_json
@@ -222,6 +234,18 @@ def test_five_microseconds_in_two_callbacks_cost_ten() -> None:
     assert mean.wall_ratio.value == pytest.approx(160 / 150)
 
 
+def test_what_a_profiler_adds_has_its_interval() -> None:
+    trials = []
+    for number, added_us in enumerate((4.0, 6.0, 5.0)):
+        trials.append(made_trial("none", COST, number, cases=(made_case(100),)))
+        trials.append(made_trial("inspector", COST, number, cases=(made_case(100 + added_us),)))
+    table = known_profilers()
+    several = compare(trials, (table["none"], table["inspector"]))
+    assert cost_table(several, every_case=True).rows[0][5] == "+5.00 [+4.00, +6.00]"
+    once = compare(trials[:2], (table["none"], table["inspector"]))
+    assert cost_table(once, every_case=True).rows[0][5] == "+4.00", "a single round has none"
+
+
 def test_a_round_that_failed_without_a_plugin_is_left_out() -> None:
     trials = [
         made_trial("none", COST, 0),
@@ -260,6 +284,24 @@ def whole_run() -> ComparisonRun:
         made_trial("inspector", KILL, records=records),
         made_trial("example", COST, failure="rank 1 was killed by SIGSEGV"),
     )
+
+
+def test_a_heading_says_the_rounds_that_were_run_and_the_hosts_that_ranks_pose_as() -> None:
+    """What was asked for, 1 round, is not what was run."""
+    trials = [made_trial("none", COST, number) for number in range(3)]
+    assert "; 3 rounds, each profiler" in made_run(*trials).heading[-1]
+    trials.append(made_trial("empty", COST))
+    run = made_run(*trials)
+    assert "2 ranks on 1 host: none; 1 to 3 rounds of each profiler" in run.heading[-1]
+    devices = tuple(
+        BenchDevice(rank, "node", rank, 0, "H200", "", "kernel", 0, 0, f"posed-{rank}")
+        for rank in range(2)
+    )
+    posing = replace(run, machine=machine_of(Session(devices, 22809, 0, "")))
+    assert "2 ranks on 1 host, posing as 2: H200; " in posing.heading[-1]
+    alike = tuple(replace(own, posed_host="") for own in devices)
+    alone = replace(run, machine=machine_of(Session(alike, 22809, 0, "")))
+    assert "2 ranks on 1 host: H200; " in alone.heading[-1]
 
 
 def test_all_tables_are_in_the_text() -> None:
@@ -375,6 +417,8 @@ def test_training_steps_calls_and_communication(tmp_path: Path) -> None:
     run = TrainingRun(settings, profilers, {}, trials, 0.0)
     text = "\n".join(training_lines(run, 200))
     assert "backend gloo: no call of NCCL's is made" in text
+    assert "; 1 to 2 rounds of each profiler, 40 steps in each" in text
+    assert [row[-3] for row in training_table("x", [none, empty, inspector]).rows] == list("212")
     path = tmp_path / "saved.json"
     path.write_text(json.dumps(training_json(run)))
     assert read_training(path).trials == run.trials

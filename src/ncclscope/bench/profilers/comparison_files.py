@@ -4,7 +4,8 @@ import csv
 import io
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from ncclscope.bench.plan import Plan
 from ncclscope.bench.profilers.comparison import ProfilerComparison, compare
 from ncclscope.bench.profilers.intervals import ResampledValue
 from ncclscope.bench.profilers.profiler_table import Profiler
-from ncclscope.bench.profilers.trials import ProfilerTrial, trial_from_json
+from ncclscope.bench.profilers.trials import COST, ProfilerTrial, trial_from_json
 from ncclscope.bench.results import Session
 from ncclscope.bench.table import SIMULATED
 from ncclscope.errors import UsageError
@@ -46,14 +47,25 @@ class ComparisonRun:
         """Who and what was measured."""
         machine = self.machine
         date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self.started))
-        rounds = plural(int(self.settings.get("rounds", 1)), "round")
+        runs = Counter(trial.profiler for trial in self.trials if trial.kind == COST)
+        posed = machine.get("posed_hosts", machine["hosts"])
+        posing = f", posing as {posed}" if posed != machine["hosts"] else ""
         lines = [
             f"comparison of NCCL profilers, ncclscope {machine['ncclscope']}, "
             f"NCCL {machine['nccl']}, {date}",
-            f"{plural(machine['ranks'], 'rank')} on {plural(machine['hosts'], 'host')}: "
-            f"{', '.join(machine['gpus'])}; {rounds}, each profiler in processes of its own",
+            f"{plural(machine['ranks'], 'rank')} on {plural(machine['hosts'], 'host')}{posing}: "
+            f"{', '.join(machine['gpus'])}; {rounds_text(runs.values())}, each profiler in "
+            "processes of its own",
         ]
         return [*([SIMULATED] if machine["simulated"] else []), *map(printable, lines)]
+
+
+def rounds_text(runs: Collection[int]) -> str:
+    """How many rounds there were, by the runs of each profiler. 3 to 5 rounds of each profiler"""
+    fewest, most = min(runs, default=1), max(runs, default=1)
+    if fewest == most:
+        return plural(most, "round")
+    return f"{fewest} to {plural(most, 'round')} of each profiler"
 
 
 def machine_of(session: Session) -> dict[str, Any]:
@@ -64,6 +76,7 @@ def machine_of(session: Session) -> dict[str, Any]:
         "cuda": session.cuda,
         "ranks": session.ranks,
         "hosts": len({device.host for device in session.devices}),
+        "posed_hosts": len({(own.host, own.posed_host) for own in session.devices}),
         "gpus": sorted({device.name for device in session.devices}),
         "simulated": bool(session.simulation),
     }

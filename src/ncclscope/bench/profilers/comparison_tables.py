@@ -42,6 +42,12 @@ def change_text(ratio: ResampledValue) -> str:
     return f"{value:+.1f} %{interval}"
 
 
+def added_text(added: ResampledValue) -> str:
+    """Time added to a call in µs, with its interval. +4.22 [+1.96, +4.41]"""
+    interval = f" [{added.low:+.2f}, {added.high:+.2f}]" if added.low < added.high else ""
+    return f"{added.value:+.2f}{interval}"
+
+
 def recording_profilers(comparison: ProfilerComparison) -> list[str]:
     """The profilers that are meant to record calls."""
     return [profiler.name for profiler in comparison.profilers if profiler.reader]
@@ -124,7 +130,7 @@ def cost_table(comparison: ProfilerComparison, every_case: bool) -> Table:
     """Wall and CPU time against no plugin: the mean of all cases, or case by case."""
     columns = (
         *(_CASE if every_case else (_LEFT,)), Column("wall µs"), Column("wall against none [95 %]"),
-        Column("added µs", drop=1), Column("CPU µs"), Column("CPU against none [95 %]"),
+        Column("added µs [95 %]", drop=1), Column("CPU µs"), Column("CPU against none [95 %]"),
     )  # fmt: skip
     rows = [row for row in comparison.cost if bool(row.operation) == every_case]
     notes = (
@@ -140,7 +146,7 @@ def _cost_cells(row: CostRow) -> tuple[str, ...]:
     case = (OPERATIONS[row.operation].title, size(row.size_bytes)) if row.operation else ()
     return (
         row.profiler, *case, f"{row.wall_us:.2f}", change_text(row.wall_ratio),
-        f"{row.added_us.value:+.2f}", f"{row.cpu_us:.2f}", change_text(row.cpu_ratio),
+        added_text(row.added_us), f"{row.cpu_us:.2f}", change_text(row.cpu_ratio),
     )  # fmt: skip
 
 

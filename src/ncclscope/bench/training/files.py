@@ -2,12 +2,14 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ncclscope._version import __version__
+from ncclscope.bench.profilers.comparison_files import rounds_text
 from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.training.comparison import (
     TrainingRow,
@@ -55,13 +57,14 @@ class TrainingRun:
     def heading(self) -> list[str]:
         """Who and what was measured."""
         own, machine = self.settings, self.machine
+        runs = Counter(trial.profiler for trial in self.trials)
         date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self.started))
         lines = [
             f"training of {own['model']} below NCCL profilers, ncclscope {__version__}, {date}",
             f"{_STRATEGIES[str(own['model'])]}, {plural(int(own['ranks']), 'rank')}, "
             f"{machine.get('device', 'no rank came to its end')}, PyTorch "
             f"{machine.get('torch', '?')}, NCCL {machine.get('nccl') or 'none'}; "
-            f"{plural(int(own['rounds']), 'round')} of {plural(int(own['steps']), 'step')}",
+            f"{rounds_text(runs.values())}, {plural(int(own['steps']), 'step')} in each",
         ]
         if machine and machine["backend"] != "nccl":
             lines.append(NO_NCCL.format(machine["backend"]))
