@@ -23,6 +23,7 @@ _SLOT = layout.SLOT_BYTES
 _KINDS = layout.KINDS
 _EVENTS = {name: number for name, number in _KINDS.items() if number <= layout.EVENT_KINDS}
 _BLOCK = layout.slot_struct("Block", "first", "stream", "count")
+_COMM = layout.slot_struct("Comm", "ranks", "nodes")
 _TEXT = layout.slot_struct("Text", "what", "owner", "offset", "length", "text")
 _COUNT = layout.slot_struct("Count", "value", "counter", "event")
 _TALLY = layout.slot_struct("Tally", "calls", "level")
@@ -37,6 +38,8 @@ class ProcessContents:
     kinds: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_EVENTS, 0))
     calls_by_level: dict[int, int] = field(default_factory=dict)
     communicators: int = 0
+    # How many nodes communicators of several ranks have; 0: the interface does not say.
+    comm_nodes: set[int] = field(default_factory=set)
     dropped: int = 0
     ended: bool = False
     bytes: int = 0
@@ -96,6 +99,8 @@ def _count_meta(contents: ProcessContents, data: mmap.mmap | bytes, start: int) 
         kind = data[offset]
         if kind == _KINDS["Comm"]:
             contents.communicators += 1
+            ranks, nodes = _COMM.unpack_from(data, offset)
+            contents.comm_nodes |= {nodes} if ranks > 1 else set()
         elif kind == _KINDS["Text"]:
             what, *piece = _TEXT.unpack_from(data, offset)
             if what == layout.TEXT_NOTE:

@@ -16,7 +16,7 @@ from ncclscope.capture.liveness import (
 from ncclscope.cli import suggested_commands
 from ncclscope.humanize import amount, plural, printable
 from ncclscope.launch.environment import why_not_writable
-from ncclscope.nccl.gpu_timing import kernel_sentence
+from ncclscope.nccl.gpu_timing import Spans, kernel_sentence
 from ncclscope.nccl.releases import Release, release_of_code
 
 _MOST_NOTES = 3
@@ -85,14 +85,20 @@ def timing_lines(processes: list[ProcessContents]) -> list[str]:
         for identity in identities
         if identity.get("gpu_timing.in_force")
     )
-    hosts = len({identity.get("host", "") for identity in identities})
     lines = []
     for (policy, reason), _ in policies.most_common():
         because = f" ({reason})" if reason else ""
         if policy == "kernel":
-            because += f"; {kernel_sentence(_release(identities), hosts)}"
+            because += f"; {kernel_sentence(_release(identities), _spans(processes))}"
         lines.append(f"GPU timing {policy}{because}")
     return lines
+
+
+def _spans(processes: list[ProcessContents]) -> Spans:
+    """What NCCL says about the communicators; what it does not say may be both."""
+    nodes = {count for process in processes for count in process.comm_nodes}
+    unknown = not nodes or any(count < 1 for count in nodes)
+    return Spans(unknown or 1 in nodes, unknown or any(count > 1 for count in nodes))
 
 
 def _release(identities: list[dict[str, str]]) -> Release | None:

@@ -22,7 +22,8 @@ def advice_lines(
         return lines
     if kernels:
         lines.append(
-            f"set --gpu-timing sampled: it does without KernelCh, for which NCCL takes {kernels}"
+            "set --gpu-timing sampled, before NCCL 2.28 off: it does without KernelCh, for which "
+            f"NCCL takes {kernels}"
         )
     if proxy and trial.settings.mode == "full":
         lines.append(f"set --mode trace: NCCL takes {proxy} for events of its proxy")

@@ -156,8 +156,8 @@ def test_a_place_that_cannot_be_written_is_said_before_the_job(tmp_path: Path) -
         f"ncclscope: cannot record into {tmp_path}/file/c from this host: {tmp_path}/file is no "
         "directory. Choose another directory with -o"
     )
-    assert cost.startswith("ncclscope: every operation is timed, which costs up to 1.9 times")
-    assert cost.endswith("--gpu-timing sampled avoids it")
+    assert cost.startswith("ncclscope: every operation is timed, which costs up to 2 times")
+    assert "--gpu-timing sampled avoids it" in cost
     assert third == "now"
     assert "Traceback" not in ran.stderr
     quick = ncclscope("run", "-o", tmp_path / "d", "--gpu-timing", "sampled", "--", *job)

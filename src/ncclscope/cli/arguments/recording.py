@@ -41,7 +41,8 @@ def add_recording_arguments(parser: argparse.ArgumentParser, output_help: str = 
         "--gpu-timing",
         choices=GPU_TIMINGS,
         help="kernel: of every operation, by NCCL's KernelCh events, which slow a job down; "
-        "sampled: of a share, by CUDA events; auto: sampled in profile mode, else kernel "
+        "sampled: of a share, by CUDA events, from NCCL 2.28 on; auto: sampled in profile mode, "
+        "else kernel "
         "(default: auto)",
     )
     timing.add_argument(
