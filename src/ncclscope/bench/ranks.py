@@ -18,6 +18,8 @@ from ncclscope.errors import NcclscopeError
 from ncclscope.launch.child import stopped_by_signals
 
 _END_S = 2.0  # a rank that has not ended by itself after this is killed
+# A program around a rank, such as nsys, writes its files when the rank has ended.
+_PROGRAM_END_S = 60.0
 
 
 def sharing_variables(rank: int, environment: Mapping[str, str]) -> dict[str, str]:
@@ -38,6 +40,7 @@ class RankProcesses:
 
     def __init__(self) -> None:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._end_s = _END_S
 
     def start(
         self,
@@ -52,6 +55,7 @@ class RankProcesses:
         directory: Path | None = None,
     ) -> None:
         """Starts this host's ranks: below a command such as nsys, and in a directory, if given."""
+        self._end_s = _PROGRAM_END_S if prefix else _END_S
         for rank in placement.local_ranks:
             config = RankConfig(
                 placement.host, port, rank, placement.ranks, devices[rank], libraries.nccl,
@@ -104,7 +108,7 @@ class RankProcesses:
             if process.stdin:
                 with contextlib.suppress(OSError):
                     process.stdin.close()  # ranks end when it does
-        until = time.monotonic() + _END_S
+        until = time.monotonic() + self._end_s
         for process in self._processes.values():
             try:
                 process.wait(max(until - time.monotonic(), 0.0))
