@@ -9,7 +9,13 @@
 //   silent   writes nothing
 //   buffer   writes everything in the end: a SIGKILL takes it all
 //
-// Writes NCCL Inspector's lines to NCCL_INSPECTOR_DUMP_DIR/<pid>.log.
+// KNOWN_FORMAT says whose files it writes, where that profiler's own variables say:
+//
+//   inspector  NCCL_INSPECTOR_DUMP_DIR/<pid>.log, a line for each call (the default)
+//   comma      NCCL_PROFILER_LATENCY_FILE with the process id for %p, a line for each call, and
+//              nothing unless NCCL_PROFILER_USE_GPUVIZ is false
+//   ncclsee    ncclsee_0/<pid>.csv in the current directory, totals at the end, with the bytes that
+//              NCCL moves instead of those of the call
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -55,6 +61,10 @@ static const char *behaviour(void) {
     return text ? text : "all";
 }
 static int is(const char *name) { return strcmp(behaviour(), name) == 0; }
+static int writes(const char *format) {
+    const char *text = getenv("KNOWN_FORMAT");
+    return strcmp(text ? text : "inspector", format) == 0;
+}
 
 static uint64_t now_ns(void) {
     struct timespec now;
@@ -68,17 +78,34 @@ static void wait_a_while(void) {
     while (is("slow") && now_ns() < end_ns) continue;
 }
 
+static int find_path(char *path, size_t size) {
+    const char *variable =
+        writes("comma") ? "NCCL_PROFILER_LATENCY_FILE" : "NCCL_INSPECTOR_DUMP_DIR";
+    const char *text = getenv(variable), *shown = getenv("NCCL_PROFILER_USE_GPUVIZ");
+    if (writes("ncclsee")) {
+        mkdir("ncclsee_0", 0700);
+        snprintf(path, size, "ncclsee_0/%d.csv", getpid());
+        return 1;
+    }
+    if (writes("comma")) {
+        const char *place = text ? strstr(text, "%p") : NULL;
+        if (!place || !shown || strcmp(shown, "false") != 0) return 0;
+        snprintf(path, size, "%.*s%d%s", (int)(place - text), text, getpid(), place + 2);
+        return 1;
+    }
+    if (text) mkdir(text, 0700);
+    snprintf(path, size, "%s/%d.log", text ? text : ".", getpid());
+    return 1;
+}
+
 static nccl_result init(void **context, uint64_t id, int *mask, const char *name, int nodes,
                         int of_ranks, int own_rank, nccl_log_fn log) {
     (void)name, (void)nodes, (void)log;
     *context = (void *)1;
     *mask = NCCL_COLL | NCCL_KERNEL_CH;
     rank = own_rank, ranks = of_ranks, communicator = id;
-    const char *folder = getenv("NCCL_INSPECTOR_DUMP_DIR");
     char path[4096];
-    snprintf(path, sizeof path, "%s/%d.log", folder ? folder : ".", getpid());
-    if (folder) mkdir(folder, 0700);
-    file = is("silent") ? NULL : fopen(path, "w");
+    file = find_path(path, sizeof path) && !is("silent") ? fopen(path, "w") : NULL;
     static char buffer[1 << 22];  // larger than what a test writes
     if (file) setvbuf(file, buffer, is("buffer") ? _IOFBF : _IOLBF, sizeof buffer);
     return 0;
@@ -88,9 +115,51 @@ static size_t element_bytes(const char *datatype) {
     return strstr(datatype, "64") ? 8 : strstr(datatype, "32") ? 4 : strstr(datatype, "16") ? 2 : 1;
 }
 
+static void write_comma(const struct call *call) {
+    uint64_t end_ns = now_ns();
+    fprintf(file,
+            "{\"args\":{\"size\":%lu},\"cat\":\"COLL\",\"child_start_ts\":%.3f,"
+            "\"child_dur\":%.3f,\"comm_hash\":\"0x%lx\",\"dur\":%.3f,\"name\":\"%s\","
+            "\"ph\":\"X\",\"rank\":%d,\"seq_num\":%lu,\"ts\":%.3f,\"algo\":\"ring\","
+            "\"proto\":\"simple\",\"n_max_channel\":1,\"proxyops\":[]}\n",
+            call->size_bytes, (double)(end_ns - call->longest_ns) / 1e3,
+            (double)call->longest_ns / 1e3, (unsigned long)communicator,
+            (double)(2 * call->longest_ns) / 1e3,
+            strcmp(call->function, "AllReduce") == 0 ? "all_reduce" : "all_gather", rank,
+            call->sequence, (double)(end_ns - 2 * call->longest_ns) / 1e3);
+}
+
+// Totals of both functions, each in one range of sizes. An AllReduce moves its bytes twice.
+static struct total {
+    const char *function;
+    unsigned long moves, calls, size_bytes;
+    double time_us;
+} totals[] = {{"AllReduce", 2, 0, 0, 0}, {"AllGather", 0, 0, 0, 0}};
+
+static void add_to_totals(const struct call *call) {
+    for (int i = 0; i < 2; i++) {
+        if (strcmp(call->function, totals[i].function) != 0) continue;
+        totals[i].calls++;
+        unsigned long moves = totals[i].moves ? totals[i].moves : (unsigned long)ranks;
+        totals[i].size_bytes += call->size_bytes * moves;
+        totals[i].time_us += (double)call->longest_ns / 1e3;
+    }
+}
+
+static void write_totals(void) {
+    fputs("CollectiveType,BucketLabel,BucketMin,BucketMax,Calls,BytesTransferred,TotalTime_us\n",
+          file);
+    for (int i = 0; i < 2; i++)
+        fprintf(file, "%s,0-65536,0,65536,%lu,%lu,%.6f\n", totals[i].function, totals[i].calls,
+                totals[i].size_bytes, totals[i].time_us);
+    fputs("Group,N/A,0,0,9,0,12.000000\n", file);
+}
+
 static void write_line(const struct call *call) {
     uint64_t time_ns = is("short") ? call->longest_ns * 9 / 10 : call->longest_ns;
     if (!file || (is("third") && call->sequence % 3 == 2)) return;
+    if (writes("ncclsee")) return add_to_totals(call);
+    if (writes("comma")) return write_comma(call);
     fprintf(file,
             "{\"header\":{\"id\":\"0x%lx\",\"rank\":%d,\"n_ranks\":%d,\"nnodes\":1},"
             "\"metadata\":{\"inspector_output_format_version\":\"v4.0\",\"dump_timestamp_us\":%lu,"
@@ -142,6 +211,7 @@ static nccl_result state(void *pointer, int number, const union nccl_state_args 
 
 static nccl_result finalize(void *context) {
     (void)context;
+    if (file && writes("ncclsee")) write_totals();
     if (file) fclose(file);
     file = NULL;
     return 0;

@@ -32,7 +32,7 @@ from ncclscope.bench.profilers.comparison_tables import (
     text_lines,
 )
 from ncclscope.bench.profilers.profiler_table import known_profilers
-from ncclscope.bench.profilers.recording import Records
+from ncclscope.bench.profilers.recording import Records, read_recording
 from ncclscope.bench.profilers.selection import AGAIN, select_profilers
 from ncclscope.bench.profilers.trials import COST, KILL, TIMES, ProfilerTrial, order_of_trials
 from ncclscope.bench.results import BenchDevice, Session
@@ -48,6 +48,7 @@ from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.ingest import example_profiler
 from ncclscope.ingest.records import ImportReport, Operation
 from ncclscope.native import empty_plugin_path
+from tests.support.foreign_samples import NCCLSEE, ncclsee_trace
 from tests.support.known_profilers import made_case, made_records, made_trial
 
 MADE = 13  # calls of a case on each rank
@@ -373,6 +374,20 @@ def test_traces_of_the_example_profiler(tmp_path: Path) -> None:
     assert (done.values["rank"], done.values["sequence"], done.process.pid) == (1, 0, 7)
     assert "duration_ns" not in running.values
     assert sum(report.lost.values()) == 1
+
+
+def test_single_calls_are_read_where_ncclsee_wrote_totals_as_well(tmp_path: Path) -> None:
+    (tmp_path / "70.csv").write_text(NCCLSEE)
+    (tmp_path / "trace.json").write_text(json.dumps(ncclsee_trace(0)))
+    recording = read_recording(known_profilers()["ncclsee"], tmp_path, ())
+    assert [(own.function, own.count, own.size_bytes) for own in recording.records] == [
+        ("AllReduce", 5, 4096)
+    ]
+    (tmp_path / "trace.json").unlink()
+    recording = read_recording(known_profilers()["ncclsee"], tmp_path, ())
+    assert sum(own.count for own in recording.records) == 9
+    (tmp_path / "70.csv").unlink()
+    assert read_recording(known_profilers()["ncclsee"], tmp_path, ()).records == ()
 
 
 # ---- training ----

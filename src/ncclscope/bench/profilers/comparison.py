@@ -292,6 +292,10 @@ def _why_no_times(trial: ProfilerTrial, case: TrialCase, same: Sequence[Records]
     functions = {records.function for records in trial.records}
     if case.function == "AlltoAll" and functions & {"Send", "Recv"}:
         return "sends and receives instead"
+    sizes = {size for other in trial.cases for form in forms_of(other) for _, size, _ in form}
+    own = {records.size_bytes for records in trial.records if records.function == case.function}
+    if own - sizes:
+        return "of other sizes, or of ranges of sizes"
     return "not recorded"
 
 

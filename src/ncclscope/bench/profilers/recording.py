@@ -25,6 +25,8 @@ from ncclscope.model.schema import CALL_LEVEL, LEVELS, NONE, WORK_LEVEL
 from ncclscope.nccl.functions import FUNCTIONS
 
 _COUNTING_MODE = "profile"  # of a killed process, the newest operations are there, too
+# Their sizes are those of NCCL's descriptors: of AllGather and ReduceScatter one rank's share.
+_OF_ONE_RANK = ("example", "comma")
 _TIMED_BY = ("gpu", "gpu-event", "host")  # of counters, best first
 
 
@@ -92,7 +94,7 @@ def read_recording(profiler: Profiler, output: Path, devices: Sequence[BenchDevi
             records = _capture_records(output / "capture", ranks)
         else:
             records = _import_records(profiler, output, ranks)
-        if profiler.reader == "example":
+        if profiler.reader in _OF_ONE_RANK:
             records = [_of_all_ranks(own, len(devices)) for own in records]
     except NcclscopeError as error:
         return Recording((), size_bytes, files, str(error))
@@ -136,17 +138,21 @@ def _capture_records(capture: Path, ranks: RankFinder) -> list[Records]:
 def _import_records(profiler: Profiler, output: Path, ranks: RankFinder) -> list[Records]:
     if profiler.reader == "example":
         files = tuple(sorted(output.glob("trace*.json")))
-        plan = ImportPlan(example_profiler.FORMAT, files, (), 0)
+        plan: ImportPlan | None = ImportPlan(example_profiler.FORMAT, files, (), 0)
     else:
-        wanted = None if "," in profiler.reader else profiler.reader
-        try:
-            plan = plan_import([output], wanted)
-        except UsageError:
-            return []
-    if not plan.files:
+        plan = _first_plan(profiler.reader.split(","), output)
+    if plan is None or not plan.files:
         return []
     with tempfile.TemporaryDirectory(prefix="ncclscope-bench-") as folder:
         return list(model_records(import_files(plan, Path(folder)), ranks))
+
+
+def _first_plan(formats: Sequence[str], output: Path) -> ImportPlan | None:
+    """The files of the first of these formats that has any; None: of none."""
+    for name in formats:
+        with suppress(UsageError):
+            return plan_import([output], name)
+    return None
 
 
 def model_records(model: Model, ranks: RankFinder) -> Iterator[Records]:
