@@ -30,6 +30,12 @@ static enum gpu_timing wanted(void) {
     return GPU_TIMING_KERNEL;
 }
 
+// Instead of samples. Whoever lists KernelCh beside them keeps it.
+static enum gpu_timing without_samples(void) {
+    bool lists = config.events_listed && config.events & NCCL_KERNEL_CH;
+    return lists ? GPU_TIMING_KERNEL : GPU_TIMING_OFF;
+}
+
 // The nearest that this interface and driver allow.
 static enum gpu_timing possible(enum gpu_timing timing, int version) {
     if (timing == GPU_TIMING_OFF) return timing;
@@ -44,17 +50,17 @@ static enum gpu_timing possible(enum gpu_timing timing, int version) {
     }
     if (version < NCCL_FIRST_WITH_STAMPS) {
         BECAUSE("NCCL's profiler interface v%d has no GPU times to sample", version);
-        return GPU_TIMING_OFF;
+        return without_samples();
     }
     if (version < NCCL_FIRST_WITH_CALLS) {
         // KernelCh for a while is no way out: switching it can hang the job (docs/recorder.md).
         BECAUSE("NCCL's profiler interface v%d reports no launches to sample", version);
-        return GPU_TIMING_OFF;
+        return without_samples();
     }
     const char *missing = cuda_missing_for_events();
     if (!missing) return timing;
     BECAUSE("no CUDA events: %s is missing", missing);
-    return GPU_TIMING_OFF;
+    return without_samples();
 }
 
 u32 timing_policy_events(u32 events) {

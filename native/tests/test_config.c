@@ -89,6 +89,14 @@ TEST(old_interfaces_get_the_nearest_gpu_timing) {
     CHECK_EQUAL(in_force("profile", "kernel", 2), GPU_TIMING_OFF);
 }
 
+TEST(who_lists_kernels_beside_samples_keeps_them) {
+    setenv("NCCLSCOPE_GPU_TIMING", "sampled", 1);
+    read_with("NCCLSCOPE_EVENTS", "0x42");
+    timing_policy_choose(5);  // there is no libcuda
+    CHECK_EQUAL(timing_policy.in_force, GPU_TIMING_KERNEL);
+    CHECK_EQUAL(config.events, NCCL_COLL | NCCL_KERNEL_CH);
+}
+
 TEST(a_mode_changes_what_may_change_while_a_job_runs) {
     CHECK_EQUAL(in_force("profile", "kernel", 7), GPU_TIMING_KERNEL);
     CHECK_EQUAL(timing_policy_events_of_mode(MODE_FULL), NCCL_EVENTS_NEWEST);

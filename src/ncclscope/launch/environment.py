@@ -176,8 +176,9 @@ def event_mask(settings: Settings) -> int:
     else:
         mask = MODE_EVENTS[settings.mode]
     timing = gpu_timing_of(settings)
-    if timing == "kernel":
-        return mask
+    # Whoever lists KernelCh and asks for samples gets both.
+    if timing == "kernel" or (timing == "sampled" and settings.events is not None):
+        return mask | (SAMPLING_EVENTS if timing == "sampled" else 0)
     return mask & ~GPU_TIMING_EVENTS | (SAMPLING_EVENTS if timing == "sampled" else 0)
 
 

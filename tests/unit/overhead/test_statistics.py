@@ -204,6 +204,7 @@ def test_masks() -> None:
     assert event_mask(Settings(Path("/x"), mode="profile", gpu_timing="kernel")) == 0x7746
     assert event_mask(Settings(Path("/x"), events="0x2")) == 0x2
     assert event_mask(Settings(Path("/x"), events="0x6")) == 6
+    assert event_mask(Settings(Path("/x"), events="0x42", gpu_timing="sampled")) & 0x40
     with pytest.raises(UsageError):
         event_mask(Settings(Path("/x"), events="six"))
 
