@@ -11,10 +11,11 @@ from ncclscope._version import __version__
 from ncclscope.cli import suggested_commands
 from ncclscope.cli.terminal import output_width, paint
 from ncclscope.doctor import checks
-from ncclscope.doctor.libraries import candidates, mapped_by
+from ncclscope.doctor.libraries import Library, candidates, mapped_by
 from ncclscope.errors import UsageError
 from ncclscope.json_answers import VERSION
 from ncclscope.native import plugin_path
+from ncclscope.nccl.releases import Release
 
 _WIDEST = 120
 _MARKS = {checks.FINE: "ok  ", checks.NOTE: "note", checks.PROBLEM: "FAIL"}
@@ -35,10 +36,16 @@ def _run_checks(pid: int | None) -> list[checks.Check]:
         checks.check_recording(),
         checks.check_slot(os.environ, plugin),
         *checks.check_library(libraries),
+        checks.check_gpu_timing(os.environ, _first_release(libraries), checks.missing_driver()),
         checks.check_shared_memory(),
         checks.check_clock(),
         checks.check_gpu(),
     ]
+
+
+def _first_release(libraries: list[Library]) -> Release | None:
+    """The release of the library that is judged."""
+    return libraries[0].release if libraries else None
 
 
 def _conclusion(results: list[checks.Check]) -> tuple[str, str]:

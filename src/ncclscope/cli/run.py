@@ -22,6 +22,7 @@ from ncclscope.launch.environment import (
     recording_variables,
     why_not_writable,
 )
+from ncclscope.launch.timing_policy import with_variables
 from ncclscope.launchers import global_rank
 from ncclscope.native import plugin_path
 from ncclscope.nccl.events import GPU_TIMING_EVENTS
@@ -92,7 +93,7 @@ def _warn_if_not_writable(directory: Path) -> None:
 
 def _say_cost(settings: Settings, quiet: bool) -> None:
     """Says what GPU times of every operation cost, before the job starts."""
-    timed = event_mask(settings) & GPU_TIMING_EVENTS
+    timed = event_mask(with_variables(settings, os.environ)) & GPU_TIMING_EVENTS
     if timed and not quiet and global_rank(os.environ) in (None, 0):
         print_message(f"ncclscope: {kernel_sentence()}")
 

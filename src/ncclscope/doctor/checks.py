@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ncclscope.capture.contents import contents_of_capture
@@ -17,10 +17,17 @@ from ncclscope.demo.play import bundled_transcripts, play
 from ncclscope.doctor.libraries import Library
 from ncclscope.errors import NcclscopeError
 from ncclscope.launch.environment import Settings
+from ncclscope.launch.timing_policy import ExpectedTiming, expected_timing, settings_in
 from ncclscope.native import LONGEST_PLUGIN_PATH
 from ncclscope.nccl.events import INTERFACES, NEWEST_INTERFACE, OLDEST_INTERFACE
-from ncclscope.nccl.gpu_timing import kernel_sentence, sampling_sentence
-from ncclscope.nccl.releases import OLDEST_RELEASE, interface_of, known_defects, text_of
+from ncclscope.nccl.gpu_timing import kernel_sentence
+from ncclscope.nccl.releases import (
+    OLDEST_RELEASE,
+    Release,
+    interface_of,
+    known_defects,
+    text_of,
+)
 
 FINE, NOTE, PROBLEM = "fine", "note", "problem"
 _MACHINES = {62: "x86_64", 183: "aarch64"}  # ELF
@@ -67,11 +74,52 @@ def check_library(libraries: list[Library]) -> list[Check]:
         return checks
     text = f"NCCL {text_of(first.release)} speaks profiler interface v{interface}"
     checks.append(Check("interface", FINE, text, "", {"interface": interface}))
-    timing = f"{sampling_sentence(first.release)}; trace and full mode time every operation"
-    checks.append(Check("gpu timing", FINE, timing, kernel_sentence(first.release)))
     for defect in known_defects(first.release):
         checks.append(Check("known", NOTE, f"NCCL {text_of(first.release)}: {defect}"))
     return checks
+
+
+# ---- GPU timing ----
+def missing_driver() -> str:
+    """What sampling needs and a process here does not find: the driver's library; "" if it does."""
+    # In another process: a library of a driver does more than to be there.
+    code = "import ctypes; ctypes.CDLL('libcuda.so.1')"
+    command = [sys.executable, "-c", code]
+    loaded = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    return "libcuda" if loaded.returncode else ""
+
+
+def check_gpu_timing(
+    environment: Mapping[str, str], release: Release | None, driver_lacks: str
+) -> Check:
+    """Which GPU timing a job with these variables would have and why, and one of `run`."""
+    interface = interface_of(release) if release else NEWEST_INTERFACE
+    if interface is None:
+        return Check("gpu timing", NOTE, "none, as this NCCL has no profiler interface")
+    settings = settings_in(environment)
+    alone, with_run = (
+        expected_timing(chosen, interface, driver_lacks)
+        for chosen in (settings, replace(settings, mode="trace"))
+    )
+    of = f"NCCL {text_of(release)}" if release else "NCCL 2.28 or later"
+    text = f"would be {alone.in_force} with {of}: {_why(alone, environment)}"
+    lines = []
+    if with_run != alone:
+        why = _why(with_run, environment)
+        lines.append(f"with `ncclscope run`, in mode trace, it would be {with_run.in_force}: {why}")
+    if "kernel" in (alone.in_force, with_run.in_force):
+        cost = kernel_sentence(release)
+        lines.append(f"{cost[0].upper()}{cost[1:]}")
+    details: dict[str, object] = {
+        "timing": alone.in_force,
+        "reason": alone.reason,
+        "timing_of_run": with_run.in_force,
+    }
+    return Check("gpu timing", FINE, text, ". ".join(lines), details)
+
+
+def _why(timing: ExpectedTiming, environment: Mapping[str, str]) -> str:
+    return timing.reason or f"NCCLSCOPE_GPU_TIMING={environment['NCCLSCOPE_GPU_TIMING']}"
 
 
 # ---- the plugin ----

@@ -70,6 +70,11 @@ _VARIABLES: dict[str, Callable[[str], str]] = {
 _OTHER_PREFIXES = tuple(f"NCCLSCOPE_{part}_" for part in ("BENCH", "SIM", "EMPTY", "POSED", "HOOK"))
 
 
+def is_understood(name: str, value: str) -> bool:
+    """Whether the recorder has that variable, and understands its value."""
+    return bool(value) and name in _VARIABLES and not _VARIABLES[name](value)
+
+
 def check_settings(settings: Settings) -> None:
     """Raises UsageError for an option that the recorder would not understand, or would ignore."""
     for option, name, value in (

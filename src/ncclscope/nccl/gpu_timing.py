@@ -55,10 +55,3 @@ def kernel_sentence(release: Release | None = None, spans: Spans | None = None) 
         what = "every kernel is reported, without GPU times"
     of = f" with NCCL {text_of(release)}" if release else ""
     return f"{what}, which costs{of} {kernel_cost(release, spans)}. {way_out(release)}"
-
-
-def sampling_sentence(release: Release) -> str:
-    """How GPU times are sampled with a release, or why they cannot be."""
-    if (interface_of(release) or 0) >= FIRST_WITH_CALLS:
-        return "profile mode samples GPU times by CUDA events, at next to no cost"
-    return "GPU times cannot be sampled: this release reports no launches"

@@ -162,6 +162,8 @@ def test_a_place_that_cannot_be_written_is_said_before_the_job(tmp_path: Path) -
     assert "Traceback" not in ran.stderr
     quick = ncclscope("run", "-o", tmp_path / "d", "--gpu-timing", "sampled", "--", *job)
     assert quick.stderr.splitlines()[0] == "now"
+    sampled = os.environ | {"NCCLSCOPE_GPU_TIMING": "sampled"}  # `run` passes it on
+    assert ncclscope("run", "-o", tmp_path / "e", "--", *job, env=sampled).stderr.startswith("now")
 
 
 def test_nothing_recorded_is_said(tmp_path: Path) -> None:

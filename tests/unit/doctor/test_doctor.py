@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -98,6 +99,32 @@ def test_no_interface_is_a_problem() -> None:
     assert nothing.state == checks.NOTE
 
 
+@pytest.mark.parametrize(
+    ("release", "variables", "driver_lacks", "words", "advice"),
+    [
+        ((2, 28, 9), {}, "", "sampled with NCCL 2.28.9: profile mode samples", "would be kernel"),
+        ((2, 28, 9), {}, "libcuda", "off with NCCL 2.28.9: no CUDA events", "would be kernel"),
+        ((2, 27, 7), {}, "", "off with NCCL 2.27.7", "--gpu-timing off avoids it"),
+        ((2, 28, 9), {"NCCLSCOPE_MODE": "full"}, "", "kernel with", "--gpu-timing sampled avoids"),
+        ((2, 28, 9), {"NCCLSCOPE_GPU_TIMING": "0"}, "", "off with NCCL 2.28.9: NCCLSCOPE_GPU", ""),
+        ((2, 24, 3), {"NCCLSCOPE_GPU_TIMING": "kernel"}, "", "off with .* reports no kernels", ""),
+        ((2, 28, 9), {"NCCLSCOPE_EVENTS": "0x2"}, "", "off with .* NCCLSCOPE_EVENTS lists", ""),
+        (None, {}, "", "sampled with NCCL 2.28 or later: profile", "before NCCL 2.28"),
+    ],
+)
+def test_the_gpu_timing_that_a_job_would_have(
+    release: tuple[int, int, int] | None,
+    variables: dict[str, str],
+    driver_lacks: str,
+    words: str,
+    advice: str,
+) -> None:
+    check = checks.check_gpu_timing(variables, release, driver_lacks)
+    assert check.state == checks.FINE
+    assert re.match(f"would be {words}", check.text), check.text
+    assert advice in check.remedy if advice else not check.remedy
+
+
 def test_the_plugin_is_fine() -> None:
     assert checks.check_plugin_file(plugin_path()).state == checks.FINE
 
@@ -186,6 +213,7 @@ def test_doctor_says_ready() -> None:
     printed = ncclscope("doctor", env={**os.environ, "NCCL_PROFILER_PLUGIN": ""})
     assert printed.returncode == 0, printed.stdout
     assert "1094 events of a recorded job played and read back" in printed.stdout
+    assert "gpu timing     would be " in printed.stdout  # with NCCL or without
     assert "ready" in printed.stdout.splitlines()[-1]
     assert "Next: " in printed.stdout.splitlines()[-1]
 
