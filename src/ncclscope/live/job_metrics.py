@@ -184,9 +184,9 @@ def _add_counters_of_ranks(
         labels = (rank, op_class.function, op_class.scope)
         samples.add("operations", labels, sums.calls)
         samples.add("bytes", labels, sums.bytes)
+        error = sums.all_gpu_error_ns / _SECOND_NS
         if sums.sampled:
             samples.add("estimated_gpu_seconds", labels, sums.all_gpu_ns / _SECOND_NS)
-            error = sums.all_gpu_error_ns / _SECOND_NS
             samples.add("estimated_gpu_seconds_error", labels, error)
         if op_class.for_bandwidth:
             samples.add("gpu_seconds", labels, sums.gpu_ns / _SECOND_NS)
@@ -201,6 +201,8 @@ def _add_counters_of_ranks(
                 gpu_ns = sums.all_gpu_ns
                 labels = (name, rank, op_class.scope)
                 samples.add("communicator_gpu_seconds", labels, gpu_ns / _SECOND_NS)
+                if sums.sampled:
+                    samples.add("communicator_gpu_seconds_error", labels, error)
             samples.add("communicator_operations", (name,), sums.calls)
 
 

@@ -132,7 +132,11 @@ METRICS = (
            ("function", "size")),
     Metric("communicator_gpu_seconds", COUNTER,
            "Time in AllReduce, AllGather and ReduceScatter by rank: what a rank has less than its "
-           "peers, it made them wait.",
+           "peers, it made them wait. Where a sample was timed, an estimate.",
+           ("communicator", "rank", "scope")),
+    Metric("communicator_gpu_seconds_error", GAUGE,
+           "How far communicator_gpu_seconds may be off: half of its 95 % interval; absent where "
+           "all operations were timed.",
            ("communicator", "rank", "scope")),
     Metric("communicator_operations", COUNTER, "Operations of a communicator, all ranks here.",
            ("communicator",)),

@@ -133,6 +133,18 @@ def test_samples_that_are_too_few_claim_nothing() -> None:
         assert row.wait_share is None or 0 <= row.wait_share <= 1
 
 
+def test_estimates_of_communicators_are_exported_with_their_error() -> None:
+    """Rank 0 was sampled; of rank 1 every operation was timed."""
+    estimated = replace(sums(10, 20), sampled=4.0, other_gpu_ns=30e6, all_gpu_error_ns=6e6)
+    metrics = job_samples(job(1, [estimated, sums(10, 50)]), PreviousReading()).values
+    times, errors = (
+        {labels[1]: value for labels, value in metrics[name].items()}
+        for name in ("communicator_gpu_seconds", "communicator_gpu_seconds_error")
+    )
+    assert times == pytest.approx({"0": 0.05, "1": 0.05})
+    assert errors == pytest.approx({"0": 0.006}), "absent where nothing is extrapolated"
+
+
 def test_the_window_moves() -> None:
     moments = [job(float(at), [sums(at**2, 1)]) for at in range(20)]
     (row,) = seen(*moments).communicators
