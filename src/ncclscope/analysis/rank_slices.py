@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ncclscope.analysis.sampled_operations import is_sampled
 from ncclscope.analysis.selection import Selection
 from ncclscope.arrays.types import Floats, Ints
 from ncclscope.model.model import Model
@@ -26,7 +27,11 @@ class RankSlices:
 
 
 def rank_slices(model: Model, selection: Selection, slices: int) -> RankSlices | None:
-    """Shares of the selected operations' time; None where none has a start and an end."""
+    """Shares of the selected operations' time; None where none has a start and an end, or where
+    only a sample has: nothing is known of the time between.
+    """
+    if is_sampled(model):
+        return None
     operations = model.tables["operations"]
     keep = selection.rows(model, slice(None)) & (np.asarray(operations["part_of"]) == NONE)
     for name in ("start_ns", "end_ns", "global_rank"):

@@ -12,6 +12,7 @@ import numpy as np
 
 from ncclscope.analysis.kernel_time import union_lengths
 from ncclscope.analysis.measures import percentiles
+from ncclscope.analysis.sampled_operations import is_sampled
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.model import Model
 from ncclscope.model.schema import GPU_CODES, NONE
@@ -149,8 +150,11 @@ def _parts(model: Model, ended: Bools, usual: Bools) -> StepParts:
 
 def _nccl_parts(model: Model, wanted: Ints) -> tuple[float | None, float | None, float | None]:
     """Union of NCCL's kernels in these steps of processes (process << 32 | step), the part of it
-    that waits for the last rank, and the union of those on the computing streams.
+    that waits for the last rank, and the union of those on the computing streams; None where some
+    of them were timed and stand for all.
     """
+    if is_sampled(model):
+        return None, None, None
     operations = model.tables["operations"]
     step = np.asarray(operations["step"]).astype(np.int64)
     rows = np.flatnonzero(

@@ -1,6 +1,7 @@
 """Steps of planted training jobs, and where their time goes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from ncclscope.analysis.training_steps import step_summary
 from ncclscope.model.build import open_model
 from ncclscope.model.periodic_steps import with_periodic_steps
-from ncclscope.model.schema import NONE
+from ncclscope.model.schema import NONE, NOT_SAMPLED
 from tests.support.player import ncclscope
 from tests.support.writer.training import (
     COMM_STREAM,
@@ -39,6 +40,16 @@ def test_the_time_of_a_step_is_that_of_its_parts(tmp_path: Path) -> None:
     # are on the computing stream.
     assert parts.nccl == pytest.approx(11 * 200 * US, rel=0.02)
     assert parts.exposed_low == pytest.approx(3 * 200 * US, rel=0.02)
+
+
+def test_a_sample_of_kernels_says_nothing_about_all_of_them(tmp_path: Path) -> None:
+    write_fsdp2(tmp_path, steps=6, data_ns=5 * MS)
+    model = open_model(tmp_path)
+    reasons = [*model.words.get("reason", ()), NOT_SAMPLED]
+    steps = step_summary(replace(model, words={**model.words, "reason": reasons}))
+    assert steps is not None
+    assert (steps.parts.nccl, steps.parts.wait, steps.parts.exposed_low) == (None, None, None)
+    assert steps.parts.data == pytest.approx(5 * MS, rel=0.01)
 
 
 def test_first_steps_and_pauses_are_left_out(tmp_path: Path) -> None:
