@@ -49,6 +49,16 @@ class SampledStrata:
         """The time of those strata together."""
         return total_of(self.strata, self.totals, rows)
 
+    def totals_by(self, key: Ints) -> dict[int, Estimate]:
+        """The time of strata by a key of each; of those of which nothing was timed nothing is
+        known.
+        """
+        known = np.flatnonzero(self.strata.is_known)
+        return {
+            value: self.total_ns(known[key[known] == value])
+            for value in np.unique(key[known]).tolist()
+        }
+
     def sample(self, rows: Ints, run_ns: float = 0.0) -> GroupSample | None:
         """What is known of those strata together; None where nothing of them was timed. `run_ns`:
         what their time is a share of.

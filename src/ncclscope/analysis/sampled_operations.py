@@ -1,13 +1,12 @@
 """The strata of a capture's operations, where a sample of them was timed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.measures import GRADE_OF, IS_EXACT, bus_factors, size_class
-from ncclscope.analysis.query import Row
 from ncclscope.analysis.sampled_groups import SampledStrata, with_sample
 from ncclscope.analysis.sampling import (
     FEWEST_VALUES,
@@ -68,21 +67,9 @@ class SampledOperations:
         """
         return with_sample(group, self.sample(model, strata, run_ns))
 
-    def sizes(self, by_size: Iterable[Row]) -> list[Row]:
-        """Rows of sizes.sql with the time of all operations in place of that of the timed ones."""
-        strata_of = self.rows_by_group(["size_bytes"], folded=False)
-        return [
-            (
-                size,
-                operations,
-                moved,
-                self._total_ns(strata_of.get((NONE if size is None else size,))),
-            )
-            for size, operations, moved, _ in by_size
-        ]
-
-    def _total_ns(self, strata: Ints | None) -> int:
-        return 0 if strata is None else round(self.strata.total_ns(strata).value)
+    def size_estimates(self) -> dict[int, Estimate]:
+        """The GPU time of all operations, by class of sizes."""
+        return self.strata.totals_by(size_class(np.maximum(self.keys["size_bytes"], 0)))
 
     def sample(self, model: Model, strata: Ints, run_ns: float) -> GroupSample | None:
         """What is known of those strata together."""

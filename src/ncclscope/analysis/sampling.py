@@ -55,6 +55,11 @@ class Estimate:
         low, high = (None if end is None else end * factor for end in (self.low, self.high))
         return Estimate(self.value * factor, low, high)
 
+    def plus(self, exact: float) -> "Estimate":
+        """The sum of it and a number that is known."""
+        low, high = (None if end is None else end + exact for end in (self.low, self.high))
+        return Estimate(self.value + exact, low, high)
+
     def rate(self, amount: float) -> "Estimate | None":
         """`amount` divided by it: a longer time is a lower rate."""
         if self.value <= 0:
@@ -96,6 +101,11 @@ class GroupSample:
     wait_share: Estimate | None = None
     relative_wait_share: Estimate | None = None
     run_share: Estimate | None = None
+
+    @property
+    def mean_ns(self) -> Estimate:
+        """The time of one operation."""
+        return self.total_ns.scaled(1 / self.operations)
 
 
 @dataclass(frozen=True, slots=True)

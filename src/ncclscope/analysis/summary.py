@@ -1,6 +1,6 @@
 """Everything that a report shows, from operations or from counters."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ from ncclscope.analysis.groups import Group, GroupSums, Key, merge
 from ncclscope.analysis.kernel_exposure import KernelExposure
 from ncclscope.analysis.measures import size_class
 from ncclscope.analysis.ranks import ArrivalCoverage, RankRow, TrafficRow
+from ncclscope.analysis.sampling import Estimate
 from ncclscope.analysis.training_steps import StepSummary
 from ncclscope.analysis.waiting.origins import WaitingAccount
 from ncclscope.analysis.waiting.path_parts import PathPart
@@ -90,6 +91,7 @@ class SizeRow:
     operations: int
     bytes: int
     gpu_ns: int
+    estimate_ns: Estimate | None = None  # of `gpu_ns`, where it comes from a sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +135,38 @@ class Summary:
 
 def size_rows(
     by_size: Iterable[tuple[int | None, int, int | None, int | None]],
+    estimates: Mapping[int, Estimate] | None = None,
 ) -> tuple[SizeRow, ...]:
-    """Classes of sizes that occur, from (size, operations, bytes, GPU time)."""
+    """Classes of sizes that occur, from (size, operations, bytes, GPU time). `estimates`: GPU times
+    of classes, where a sample was timed.
+    """
     rows = list(by_size)
     lows = size_class(np.array([size or 0 for size, *_ in rows], np.int64)).tolist()
     classes: dict[int, list[int]] = {}
     for low, (_, *numbers) in zip(lows, rows, strict=True):
         sums = classes.setdefault(low, [0, 0, 0])
         classes[low] = [a + (b or 0) for a, b in zip(sums, numbers, strict=True)]
-    return tuple(SizeRow(low, *classes[low]) for low in sorted(classes))
+    return tuple(
+        _size_row(low, classes[low], (estimates or {}).get(low)) for low in sorted(classes)
+    )
+
+
+def _size_row(low: int, sums: list[int], estimate: Estimate | None) -> SizeRow:
+    operations, moved, gpu_ns = sums
+    return SizeRow(low, operations, moved, round(estimate.value) if estimate else gpu_ns, estimate)
+
+
+def scope_of(nodes: int) -> str:
+    """The scope of a communicator on so many nodes."""
+    return "intra-node" if nodes == 1 else "inter-node"
 
 
 def scope_rows(sums_of: dict[int, GroupSums], nodes: list[int]) -> tuple[ScopeRow, ...]:
     """Communicators on one node against those on several."""
     scopes = []
     placed = [row for row in sums_of if row >= 0 and nodes[row] > 0]
-    for scope, within in (("intra-node", True), ("inter-node", False)):
-        rows = [row for row in placed if (nodes[row] == 1) == within]
+    for scope in (scope_of(1), scope_of(2)):
+        rows = [row for row in placed if scope_of(nodes[row]) == scope]
         if rows:
             scopes.append(ScopeRow(scope, len(rows), merge(sums_of[row] for row in rows)))
     return tuple(scopes)

@@ -17,15 +17,25 @@ from ncclscope.analysis.counter_totals import (
     counter_totals,
 )
 from ncclscope.analysis.groups import Group, GroupSums, Key, group_of, merge
-from ncclscope.analysis.measures import EXACT_SOURCES, GRADE_OF
+from ncclscope.analysis.measures import EXACT_SOURCES, GRADE_OF, size_class
 from ncclscope.analysis.sampled_counters import SampledCounters, sampled_counters
 from ncclscope.analysis.sampled_groups import with_sample
+from ncclscope.analysis.sampling import Estimate
 from ncclscope.analysis.selection import Selection, function_names
-from ncclscope.analysis.summary import CommunicatorRow, Summary, role_rows, scope_rows, size_rows
+from ncclscope.analysis.summary import (
+    CommunicatorRow,
+    ScopeRow,
+    Summary,
+    role_rows,
+    scope_of,
+    scope_rows,
+    size_rows,
+)
 from ncclscope.arrays.types import Ints
 from ncclscope.errors import UsageError
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
+from ncclscope.model.schema import NONE
 from ncclscope.nccl.functions import COUNTS_ONE_RANK
 
 KEYS = ("communicator", "function", "size", "datatype", "algorithm", "protocol", "rank", "host")
@@ -188,10 +198,13 @@ def _summary(
         total=whole,
         groups=groups,
         communicators=_communicators(model, by_communicator, sampled),
-        scopes=scope_rows(sums_of, model.tables["communicators"]["nodes"].tolist()),
+        scopes=_scopes(model, by_communicator, sampled),
         sizes=size_rows(
-            (key.size_bytes, total.operations, total.bytes, _gpu_ns(sampled, place, total))
-            for place, (key, total) in enumerate(totals)
+            (
+                (key.size_bytes, total.operations, total.bytes, total.gpu_ns)
+                for key, total in totals
+            ),
+            _size_estimates(totals, sampled),
         ),
         untimed=reasons,
         slices=None,
@@ -209,12 +222,38 @@ def _summary(
     )
 
 
-def _gpu_ns(sampled: SampledCounters | None, place: int, total: CounterTotals) -> int:
-    """Time on the GPU; where a sample was timed, that of all operations."""
-    strata = sampled.strata_of([place]) if sampled else ()
-    if sampled is None or not len(strata):
-        return total.gpu_ns
-    return round(sampled.strata.total_ns(np.asarray(strata)).value)
+def _scopes(
+    model: Model, totals: dict[int, _Total], sampled: SampledCounters | None
+) -> tuple[ScopeRow, ...]:
+    """Communicators on one node against those on several."""
+    nodes = model.tables["communicators"]["nodes"].tolist()
+    places: dict[str, list[int]] = {}
+    for row, total in totals.items():
+        if row >= 0 and nodes[row] > 0:
+            places.setdefault(scope_of(nodes[row]), []).extend(total.places)
+    sums_of = {row: total.sums for row, total in totals.items()}
+    return tuple(
+        replace(row, total=_with_sample(row.total, sampled, places[row.scope]))
+        for row in scope_rows(sums_of, nodes)
+    )
+
+
+def _size_estimates(
+    totals: list[tuple[CounterKey, CounterTotals]], sampled: SampledCounters | None
+) -> dict[int, Estimate]:
+    """The GPU time of all operations by class of sizes, where a sample was timed."""
+    if sampled is None:
+        return {}
+    size = size_class(np.array([key.size_bytes or 0 for key, _ in totals], np.int64))
+    own = sampled.place != NONE
+    key = np.zeros(int(own.sum()), np.int64)
+    key[sampled.place[own]] = size[own]
+    estimates = sampled.strata.totals_by(key)
+    for place in np.flatnonzero(~own).tolist():  # what NCCL timed beside the sample
+        before, gpu_ns = estimates.get(int(size[place])), totals[place][1].gpu_ns
+        if before and gpu_ns:
+            estimates[int(size[place])] = before.plus(gpu_ns)
+    return estimates
 
 
 def _on_record(completeness: Completeness) -> list[str]:

@@ -116,7 +116,7 @@ def _without_waiting(
         total = sampled.with_sample(model, total, sampled.all_strata, times.of_group({}))
         communicators = _sampled_communicators(model, sampled, communicators, times)
         scopes = _sampled_scopes(model, sampled, scopes)
-        sizes = size_rows(sampled.sizes(rows(connection, "sizes")))
+        sizes = size_rows(rows(connection, "sizes"), sampled.size_estimates())
     return Summary(
         model=model,
         completeness=model.completeness,
@@ -144,8 +144,8 @@ def _without_waiting(
         traffic=ranks.traffic_rows(connection),
         notes=(*((_FOLDED,) if folded else ()), *_calls_outside(model.completeness)),
         steps=step_summary(model),
-        modules=_by_context(connection, model, "module", kernels, times),
-        dimensions=_by_context(connection, model, "dimension", kernels, times),
+        modules=_by_context(connection, model, selection, "module", kernels, times),
+        dimensions=_by_context(connection, model, selection, "dimension", kernels, times),
         roles=() if sampled else role_rows(sums_of, model),  # sums of a sample are not of all
     )
 
@@ -283,6 +283,7 @@ def _sampled_scopes(
 def _by_context(
     connection: duckdb.DuckDBPyConnection,
     model: Model,
+    selection: Selection,
     key: str,
     kernels: KernelTime,
     times: _RankTimes,
@@ -291,11 +292,13 @@ def _by_context(
     if not model.has_context:
         return ()
     sums_of = sums_by_key(connection, [key], _column(model, "ranks"), kernels.by_function)
-    return tuple(
+    groups = tuple(
         group_of(sums, _with_names(model, (key,), own), {}, times.of_group({}))
         for own, sums in sums_of.items()
         if own[0] is not None
     )
+    sampled = sampled_operations(model, selection, (key,)) if groups else None
+    return _with_samples(model, sampled, groups, (key,), False, times) if sampled else groups
 
 
 def _with_calls_made(

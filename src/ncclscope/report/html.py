@@ -94,7 +94,11 @@ def _by_size(groups: tuple[Group, ...]) -> str:
     series = [
         PlotSeries(printable(name), tuple(points)) for name, points in sorted(points_of.items())
     ]
-    return section("bus bandwidth by message size", dots(series, "GB/s")) if series else ""
+    if not series:
+        return ""
+    estimated = any(group.sample for group in groups)
+    note = '<p class="note">estimates from a sample: intervals are below</p>' if estimated else ""
+    return section("bus bandwidth by message size", dots(series, "GB/s") + note)
 
 
 def as_html(
@@ -108,8 +112,8 @@ def as_html(
     notes = operation_sections.operation_notes(groups, sum(len(table.rows) for table in tables))
     missing = [sections.needs_trace(summary)] if summary.from_counters else []
     others = (
-        waiting_sections.origins(summary, _MOST_OTHERS),
         sample_sections.intervals(summary, groups, _MOST_ROWS),
+        waiting_sections.origins(summary, _MOST_OTHERS),
         waiting_sections.ranks(summary, _MOST_OTHERS),
         path_table(summary.model, summary.path),
         sections.traffic(summary, _MOST_OTHERS, _MOST_MATRIX),

@@ -8,13 +8,13 @@ from typing import Any
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.measures import Durations
 from ncclscope.analysis.ranks import RankRow, TrafficRow
-from ncclscope.analysis.sampling import Estimate, GroupSample
 from ncclscope.analysis.selection import DEFAULT_BY
-from ncclscope.analysis.summary import CommunicatorRow, Summary
+from ncclscope.analysis.summary import CommunicatorRow, SizeRow, Summary
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
 from ncclscope.json_answers import VERSION
 from ncclscope.model.topology import Topology
 from ncclscope.report.kernel_exposure import exposure_json
+from ncclscope.report.sample_json import bounds_json, estimate_json
 from ncclscope.report.training import training_json
 from ncclscope.report.what_if import path_as_json
 
@@ -22,6 +22,11 @@ from ncclscope.report.what_if import path_as_json
 _NAMES = {"size": "size_bytes"}
 _STATISTICS = ("min", "median", "mean", "p99", "max")
 _NEEDS_TRACE = "needs trace"
+# Numbers of all operations that have an interval where a sample was timed.
+_ESTIMATES = (
+    "total_ns", "median_ns", "mean_ns", "p99_ns", "algbw_gbs", "busbw_gbs", "busbw_wire_gbs",
+    "wait_share", "relative_wait_share", "run_share",
+)  # fmt: skip
 
 
 def _duration_ns(times: Durations | None) -> dict[str, int] | None:
@@ -37,30 +42,9 @@ def _duration_ns(times: Durations | None) -> dict[str, int] | None:
     return {name: round(ns) for name, ns in values.items() if ns is not None}
 
 
-def _scaled(estimate: Estimate | None, factor: float = 1.0) -> dict[str, float | None] | None:
-    return None if estimate is None else estimate.scaled(factor).as_json(6)
-
-
-def _sample(sample: GroupSample) -> dict[str, Any]:
-    """The intervals of a group whose times come from a sample."""
-    return {
-        "timed": sample.timed,
-        "operations": sample.operations,
-        "total_ns": _scaled(sample.total_ns),
-        "median_ns": _scaled(sample.median_ns),
-        "p99_ns": _scaled(sample.p99_ns),
-        "algbw_gbs": _scaled(sample.algbw_gbs),
-        "busbw_gbs": _scaled(sample.busbw_gbs),
-        "busbw_wire_gbs": _scaled(sample.busbw_wire_gbs),
-        "wait_share": _scaled(sample.wait_share),
-        "relative_wait_share": _scaled(sample.relative_wait_share),
-        "run_share": _scaled(sample.run_share),
-    }
-
-
 def _measures(group: Group) -> dict[str, Any]:
     times = group.durations
-    measures = {
+    return {
         "calls": group.calls,
         "calls_counted": group.calls_counted,
         "operations": group.operations,
@@ -80,12 +64,8 @@ def _measures(group: Group) -> dict[str, Any]:
         "run_share": group.run_share,
         "sources": group.sources,
         "inferred": group.inferred,
+        **bounds_json(group),
     }
-    if times and times.upper_bound:
-        measures["duration_is_upper_bound"] = True
-    if group.sample:
-        measures["sample"] = _sample(group.sample)
-    return measures
 
 
 def _keys(by: tuple[str, ...], group: Group) -> dict[str, Any]:
@@ -181,6 +161,17 @@ def _traffic(row: TrafficRow) -> dict[str, Any]:
     }
 
 
+def _size(row: SizeRow) -> dict[str, Any]:
+    interval = {"gpu_ns_estimate": estimate_json(row.estimate_ns)} if row.estimate_ns else {}
+    return {
+        "from_bytes": row.low_bytes,
+        "operations": row.operations,
+        "total_bytes": row.bytes,
+        "gpu_ns": row.gpu_ns,
+        **interval,
+    }
+
+
 def _gpu_timing(summary: Summary) -> dict[str, Any]:
     """Where GPU times came from, by process; nothing of captures that do not say it."""
     rows = [
@@ -254,15 +245,7 @@ def as_json(
             "clock_error_ns": arrivals.error_ns,
         },
         "traffic": None if summary.traffic is None else [_traffic(row) for row in summary.traffic],
-        "sizes": [
-            {
-                "from_bytes": row.low_bytes,
-                "operations": row.operations,
-                "total_bytes": row.bytes,
-                "gpu_ns": row.gpu_ns,
-            }
-            for row in summary.sizes
-        ],
+        "sizes": [_size(row) for row in summary.sizes],
         "bytes_over_time": None if summary.slices is None else list(summary.slices),
         "untimed": summary.untimed,
         "topology": topology.as_json() if topology else None,
@@ -275,10 +258,9 @@ def as_json(
 def _flat_sample(measures: dict[str, Any]) -> dict[str, Any]:
     """Columns of intervals: `total_ns_low`, `total_ns_high` …; empty of groups without a sample."""
     sample = measures.get("sample") or {}
-    names = ("total_ns", "median_ns", "p99_ns", "busbw_gbs", "wait_share")
     ends = {
         f"{name}_{end}": (sample.get(name) or {}).get(end)
-        for name in names
+        for name in _ESTIMATES
         for end in ("low", "high")
     }
     return {"sampled_operations": sample.get("operations")} | ends
@@ -295,8 +277,10 @@ def as_csv(summary: Summary, groups: tuple[Group, ...]) -> str:
         flat = keys | {f"{name}_ns": value for name, value in times.items()} | measures
         if any(other.sample for other in groups):
             flat |= _flat_sample(measures)
-        for name in ("sample", "duration_is_upper_bound"):
-            flat.pop(name, None)
+        flat.pop("sample", None)
+        is_upper = flat.pop("duration_is_upper_bound", False)
+        if any(other.durations and other.durations.upper_bound for other in groups):
+            flat["duration_is_upper_bound"] = is_upper
         flat["sources"] = " ".join(f"{name}={count}" for name, count in sources.items())
         if not number:
             writer.writerow(flat)

@@ -4,8 +4,9 @@ from ncclscope.analysis.groups import Group
 from ncclscope.analysis.measures import Durations
 from ncclscope.analysis.summary import CommunicatorRow, Summary
 from ncclscope.humanize import NOTHING, percent, plural
+from ncclscope.report.estimates import ESTIMATED, LEGEND, bandwidth_cell, marked, run_cell
 from ncclscope.report.tables import Bar, Cell, Column, Table, without_empty
-from ncclscope.report.units import gigabytes, microseconds, size
+from ncclscope.report.units import microseconds, size
 
 _MAY_BE_MISSING = ("counted", "wire", "wait", "run")
 _LEAST_KNOWN = 0.5  # of the time of kernels: of less, the share of waiting is not shown
@@ -16,12 +17,13 @@ def wait_cell(group: Group) -> str:
     """The share of waiting: by one clock, else by durations alone, marked with ~. Where it is known
     of little of the time, it says nothing about the rest.
     """
+    mark = ESTIMATED if group.sample else ""
     if (group.wait_known_share or 0.0) < _LEAST_KNOWN and group.wait_share is not None:
         return NOTHING
     if group.wait_share is not None:
-        return percent(group.wait_share)
+        return mark + percent(group.wait_share)
     if group.relative_wait_share is not None:
-        return "~" + percent(group.relative_wait_share)
+        return mark + "~" + percent(group.relative_wait_share)
     return NOTHING
 
 
@@ -36,15 +38,22 @@ def _key_cell(group: Group, key: str) -> str:
     return str(value)
 
 
-def _times(times: Durations | None) -> tuple[str, ...]:
+def _times(times: Durations | None, estimated: bool) -> tuple[str, ...]:
+    """Shortest, median, mean, 99th percentile and longest. Of a sample the first and the last are
+    those of the timed operations.
+    """
     if times is None:
         return (NOTHING,) * 5
     mark = "≥" if times.lower_bound else "≤" if times.upper_bound else ""
     mark = mark if times.grade == "gpu" else "~"
-    values = (
-        times.shortest_ns, times.median_ns, times.mean_ns, times.p99_ns, times.longest_ns,
-    )  # fmt: skip
-    return tuple(mark + microseconds(value) for value in values)
+    of_all = mark + (ESTIMATED if estimated and times.grade == "gpu" else "")
+    return (
+        marked(mark, microseconds(times.shortest_ns)),
+        marked(of_all, microseconds(times.median_ns)),
+        marked(of_all, microseconds(times.mean_ns)),
+        marked(of_all, microseconds(times.p99_ns)),
+        marked(mark, microseconds(times.longest_ns)),
+    )
 
 
 def operations(
@@ -76,9 +85,9 @@ def _operations(
                 *(_key_cell(group, key) for key in keys),
                 f"{group.calls:,}",
                 NOTHING if group.calls_counted is None else f"{group.calls_counted:,}",
-                f"{group.operations:,}", *_times(group.durations),
-                gigabytes(group.algbw_gbs), gigabytes(group.busbw_gbs),
-                gigabytes(group.busbw_wire_gbs), wait_cell(group), percent(group.run_share),
+                f"{group.operations:,}", *_times(group.durations, group.sample is not None),
+                bandwidth_cell(group, group.algbw_gbs), bandwidth_cell(group, group.busbw_gbs),
+                bandwidth_cell(group, group.busbw_wire_gbs), wait_cell(group), run_cell(group),
                 Bar(total / whole_ns if whole_ns else 0.0),
             )
         )  # fmt: skip
@@ -121,11 +130,11 @@ def operation_notes(groups: tuple[Group, ...], shown: int) -> list[str]:
             "≥: the GPU's stop stamp may come early; such operations count for no bandwidth"
         )
     if any(group.sample for group in groups):
-        notes.append("times and bandwidths are those of a sample; below are their intervals")
+        notes.append(f"{LEGEND}; min and max are of the timed ones")
     if any(time.upper_bound for time in times):
         notes.append(
-            "≤: CUDA events around launches that several operations share, or whose excess is not "
-            "known; such operations count for no bandwidth"
+            "≤: at most: CUDA events around launches that several operations share, or whose "
+            "excess is not known; such operations count for no bandwidth"
         )
     if any(time.grade != "gpu" for time in times):
         notes.append("~ time: as the host saw it, not the GPU")

@@ -1,19 +1,22 @@
 """What a report says about GPU timing, and the intervals of numbers that come from a sample."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ncclscope.analysis.groups import Group
-from ncclscope.analysis.sampling import Estimate, GroupSample
+from ncclscope.analysis.sampling import Estimate
 from ncclscope.analysis.summary import Summary
 from ncclscope.humanize import NOTHING, duration, percent, plural
-from ncclscope.report.tables import Cell, Column, Table
+from ncclscope.report.estimates import AT_MOST, is_at_most
+from ncclscope.report.tables import Cell, Column, Table, without_empty
 from ncclscope.report.units import gigabytes, microseconds, size
 
 _NOTE = (
     "95 % intervals of numbers for all operations, from those that were timed: the first calls of "
-    "each size, then one of each block of calls; [a, …: nothing longer was seen, but may have been"
+    "each size, then one of each block of calls; …: nothing longer was seen, but may have been"
 )
+_MAY_BE_MISSING = ("algbw", "busbw", "wire", "wait", "run")
+_AT_MOST_NOTE = "≤b: at most so much: the upper end of the interval of upper bounds"
 
 
 def timing_policy(summary: Summary) -> list[str]:
@@ -40,20 +43,31 @@ def _event_error(summary: Summary) -> list[str]:
     return [f"CUDA events: {duration(excess)} taken off, exact to ±{duration(error)}"]
 
 
-def interval(estimate: Estimate | None, text: Callable[[float | None], str]) -> str:
-    """[low, high]; an end that is not known is left open."""
+def interval(
+    estimate: Estimate | None, text: Callable[[float | None], str], at_most: bool = False
+) -> str:
+    """[low, high]; an end that is not known is left open. `at_most`: of upper bounds, which say
+    nothing about the lower end: ≤high.
+    """
     if estimate is None:
         return NOTHING
     low, high = text(estimate.low) if estimate.low is not None else "0", "…"
     if estimate.high is not None:
         high = text(estimate.high)
-    return f"[{low}, {high}]"
+    if not at_most:
+        return f"[{low}, {high}]"
+    return high if estimate.high is None else AT_MOST + high
 
 
-def share_with_interval(share: float | None, estimate: Estimate | None) -> str:
-    """37 % [35 %, 40 %]"""
-    text = percent(share)
-    return f"{text} {interval(estimate, percent)}" if estimate else text
+def share_with_interval(
+    share: float | None, estimate: Estimate | None, at_most: bool = False
+) -> str:
+    """37 % [35 %, 40 %]; of upper bounds: at most 40 %"""
+    if estimate is None:
+        return f"at most {percent(share)}" if at_most else percent(share)
+    if at_most and estimate.high is not None:
+        return f"at most {percent(estimate.high)}"
+    return f"{percent(share)} {interval(estimate, percent)}"
 
 
 def _key_text(key: str, value: object) -> str:
@@ -62,16 +76,21 @@ def _key_text(key: str, value: object) -> str:
     return size(value) if key == "size" and isinstance(value, int) else str(value)
 
 
-def _row(name: tuple[str, ...], sample: GroupSample) -> tuple[Cell, ...]:
+def _row(name: tuple[str, ...], group: Group) -> tuple[Cell, ...]:
+    sample, at_most = group.sample, is_at_most(group)
+    assert sample
     return (
         *name,
         f"{sample.timed:,} of {sample.operations:,}",
-        interval(sample.total_ns, duration),
-        interval(sample.median_ns, microseconds),
-        interval(sample.p99_ns, microseconds),
+        interval(sample.total_ns, duration, at_most),
+        interval(sample.median_ns, microseconds, at_most),
+        interval(sample.mean_ns, microseconds, at_most),
+        interval(sample.p99_ns, microseconds, at_most),
+        interval(sample.algbw_gbs, gigabytes),
         interval(sample.busbw_gbs, gigabytes),
+        interval(sample.busbw_wire_gbs, gigabytes),
         interval(sample.wait_share or sample.relative_wait_share, percent),
-        interval(sample.run_share, percent),
+        interval(sample.run_share, percent, at_most),
     )
 
 
@@ -85,6 +104,17 @@ def _key_column(key: str, keys: tuple[str, ...], groups: list[Group]) -> Column:
     return Column(key, right=key in ("size", "rank", "tag"), drop=int(can_go))
 
 
+def _totals(summary: Summary, most: int) -> Iterator[tuple[str, Group]]:
+    """Sums that other tables show, by what they are of."""
+    yield "all", summary.total
+    if summary.by[0] == "communicator" and len(summary.communicators) > 1:
+        yield from ((row.name, row.total) for row in summary.communicators[:most])
+    if len(summary.scopes) > 1:
+        yield from ((row.scope, row.total) for row in summary.scopes)
+    for key, groups in (("module", summary.modules), ("dimension", summary.dimensions)):
+        yield from ((f"{key} {group.keys[key]}", group) for group in groups[:most])
+
+
 def intervals(summary: Summary, groups: tuple[Group, ...], most: int) -> Table | None:
     """Intervals of the whole, of communicators and of groups; None where all was timed."""
     if summary.total.sample is None:
@@ -93,26 +123,23 @@ def intervals(summary: Summary, groups: tuple[Group, ...], most: int) -> Table |
     own = [group for group in groups[:most] if group.sample]
     columns = (
         *(_key_column(key, keys, own) for key in keys),
-        Column("timed"), Column("GPU time"), Column("median", drop=3), Column("p99", drop=4),
-        Column("busbw"), Column("wait", drop=2), Column("run", drop=5),
+        Column("timed"), Column("GPU time"), Column("median", drop=3), Column("mean", drop=6),
+        Column("p99", drop=4), Column("algbw", drop=8), Column("busbw"), Column("wire", drop=7),
+        Column("wait", drop=2), Column("run", drop=5),
     )  # fmt: skip
     blank = ("",) * (len(keys) - 1)
-    rows = [_row(("all", *blank), summary.total.sample)]
-    if keys[0] == "communicator" and len(summary.communicators) > 1:
-        rows += [
-            _row((row.name, *blank), row.total.sample)
-            for row in summary.communicators[:most]
-            if row.total.sample
-        ]
+    totals = [(name, group) for name, group in _totals(summary, most) if group.sample]
+    rows = [_row((name, *blank), group) for name, group in totals]
     rows += [
-        _row(tuple(_key_text(key, group.keys.get(key)) for key in keys), group.sample)
-        for group in own
-        if group.sample
+        _row(tuple(_key_text(key, group.keys.get(key)) for key in keys), group) for group in own
     ]
     left = sum(group.sample is not None for group in groups) - len(own)
     notes = [_NOTE, *([f"{plural(left, 'more row')}: --json shows them"] if left > 0 else [])]
+    if any(map(is_at_most, (*own, *(group for _, group in totals)))):
+        notes.append(_AT_MOST_NOTE)
     rest = summary.total.operations - summary.total.sample.operations
     if rest > 0:
         some = plural(rest, "operation")
         notes.append(f"{some} could not be sampled, and no number above covers their time")
-    return Table("from a sample", columns, tuple(rows), tuple(notes))
+    table = Table("from a sample", columns, tuple(rows), tuple(notes))
+    return without_empty([table], _MAY_BE_MISSING)[0]

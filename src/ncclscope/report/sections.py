@@ -2,14 +2,22 @@
 
 from datetime import datetime
 
-from ncclscope.analysis.groups import Group
 from ncclscope.analysis.ranks import TrafficRow
-from ncclscope.analysis.summary import CommunicatorRow, Summary
+from ncclscope.analysis.summary import CommunicatorRow, SizeRow, Summary
 from ncclscope.humanize import AMOUNTS, NOTHING, amount, duration, percent, plural
+from ncclscope.report.estimates import (
+    ESTIMATED,
+    bandwidth_cell,
+    is_at_most,
+    legend,
+    marked,
+    run_cell,
+    total_cell,
+)
 from ncclscope.report.operation_sections import wait_cell
 from ncclscope.report.sample_sections import share_with_interval
 from ncclscope.report.tables import Bar, Cell, Column, Spark, Table, without_empty
-from ncclscope.report.units import gigabytes, size
+from ncclscope.report.units import size
 
 _MAY_BE_MISSING = ("counted", "wait", "run", "bytes over time")
 _MOSTLY_KNOWN = 0.9  # of the time of kernels: what is known of less says how much that is
@@ -47,7 +55,8 @@ def headline(summary: Summary) -> str:
     words = [f"{amount(total.bytes)} in {plural(total.operations, 'operation')}"]
     sample = total.sample
     if total.run_share is not None:
-        share = share_with_interval(total.run_share, sample.run_share if sample else None)
+        interval = sample.run_share if sample else None
+        share = share_with_interval(total.run_share, interval, is_at_most(total))
         words.append(f"NCCL kernels ran {share} of the time")
     known = total.wait_known_share
     if total.wait_share is not None and known is not None:
@@ -77,6 +86,7 @@ def communicators(summary: Summary, most: int) -> Table:
         notes.append(f"run: share of the {of} with a kernel of it running, mean over its ranks")
     if any(row.name_inferred for row in shown):
         notes.append("*: name inferred from membership")
+    notes += legend(row.total for row in shown)
     if len(summary.communicators) > most:
         more = plural(len(summary.communicators) - most, "more communicator")
         notes.append(f"{more}: --by communicator, --comm and --csv show them")
@@ -96,8 +106,8 @@ def roles(summary: Summary) -> Table | None:
     rows = tuple(
         (
             row.role, f"{row.communicators:,}", _range(row.ranks), _range(row.nodes),
-            f"{row.total.calls:,}", amount(row.total.bytes), duration(_gpu_ns(row.total)),
-            gigabytes(row.total.busbw_gbs), wait_cell(row.total),
+            f"{row.total.calls:,}", amount(row.total.bytes), total_cell(row.total),
+            bandwidth_cell(row.total, row.total.busbw_gbs), wait_cell(row.total),
         )
         for row in summary.roles
     )  # fmt: skip
@@ -120,17 +130,12 @@ def _communicator_row(row: CommunicatorRow) -> tuple[Cell, ...]:
         f"{total.calls:,}",
         NOTHING if total.calls_counted is None else f"{total.calls_counted:,}",
         amount(total.bytes),
-        duration(_gpu_ns(total)),
-        gigabytes(total.busbw_gbs),
+        total_cell(total),
+        bandwidth_cell(total, total.busbw_gbs),
         wait_cell(total),
-        percent(total.run_share),
+        run_cell(total),
         Spark(row.slices) if row.slices else NOTHING,
     )
-
-
-def _gpu_ns(group: Group) -> int | None:
-    times = group.durations
-    return times.total_ns if times and times.grade == "gpu" else None
 
 
 def scopes(summary: Summary) -> Table | None:
@@ -144,7 +149,8 @@ def scopes(summary: Summary) -> Table | None:
     rows = tuple(
         (
             row.scope, str(row.communicators), f"{row.total.calls:,}", amount(row.total.bytes),
-            duration(_gpu_ns(row.total)), gigabytes(row.total.busbw_gbs), wait_cell(row.total),
+            total_cell(row.total), bandwidth_cell(row.total, row.total.busbw_gbs),
+            wait_cell(row.total),
         )
         for row in summary.scopes
     )  # fmt: skip
@@ -206,11 +212,21 @@ def sizes(summary: Summary) -> Table | None:
         (
             size(row.low_bytes), f"{row.operations:,}",
             Bar(row.operations / most if most else 0.0), amount(row.bytes),
-            percent(row.gpu_ns / time if time else None),
+            _time_share(row, time),
         )
         for row in summary.sizes
     )  # fmt: skip
-    return Table("message sizes", columns, rows)
+    notes = []
+    if any(row.estimate_ns for row in summary.sizes):
+        notes.append("≈: estimated from a sample; --json has intervals of the times")
+        if is_at_most(summary.total):
+            notes.append("some of the times are upper bounds: shares can be more or less")
+    return Table("message sizes", columns, rows, tuple(notes))
+
+
+def _time_share(row: SizeRow, whole_ns: int) -> str:
+    share = row.gpu_ns / whole_ns if whole_ns else None
+    return marked(ESTIMATED if row.estimate_ns else "", percent(share))
 
 
 def untimed(summary: Summary) -> Table | None:

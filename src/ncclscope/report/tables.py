@@ -55,7 +55,7 @@ _UNITS = {
     "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15,
     "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40,
 }  # fmt: skip
-_NUMBER = re.compile(r"[~≥≤<±]*(-?\d[\d,]*\.?\d*) ?([A-Za-zµ%]*)\+?(?: ± .*)?")
+_NUMBER = re.compile(r"[~≈≥≤<±]*(-?\d[\d,]*\.?\d*) ?([A-Za-zµ%]*)\+?(?: ± .*)?")
 
 
 def sort_value(cell: Cell) -> float | None:

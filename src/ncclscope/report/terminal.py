@@ -122,9 +122,9 @@ def terminal_lines(
     for section in exposure_tables(summary.exposure, summary.model, style.most_others):
         yield from _table(section, style, [])
     yield from _operations(summary, groups, style, missing)
+    yield from _intervals(summary, groups, style)
     others = (
         waiting_sections.origins(summary, style.most_others),
-        sample_sections.intervals(summary, groups, style.most_rows),
         waiting_sections.ranks(summary, style.most_others),
         path_table(summary.model, summary.path),
         sections.traffic(summary, style.most_others, (style.width - 11) // 7),
@@ -137,6 +137,15 @@ def terminal_lines(
             yield from _table(table, style, [])
     if summary.from_counters:
         yield from _needs_trace(summary, style)
+
+
+def _intervals(summary: Summary, groups: tuple[Group, ...], style: Style) -> Iterator[str]:
+    table, missing = sample_sections.intervals(summary, groups, style.most_rows), list[str]()
+    if table:
+        yield from _table(table, style, missing)
+    if missing:
+        note = f"a wider terminal shows intervals of {', '.join(missing)}"
+        yield from (_dim(line, style) for line in wrapped(note, style.width))
 
 
 def _needs_trace(summary: Summary, style: Style) -> Iterator[str]:

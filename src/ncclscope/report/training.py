@@ -6,8 +6,9 @@ from ncclscope.analysis.groups import Group
 from ncclscope.analysis.summary import Summary
 from ncclscope.analysis.training_steps import StepSummary
 from ncclscope.humanize import NOTHING, amount, duration, percent, plural
+from ncclscope.report.estimates import ESTIMATED, bandwidth_cell, legend, marked, total_cell
+from ncclscope.report.sample_json import bounds_json
 from ncclscope.report.tables import Bar, Cell, Column, Table
-from ncclscope.report.units import gigabytes
 
 # How steps are known, in words.
 _ORIGINS = {
@@ -103,13 +104,14 @@ def _communication(title: str, key: str, groups: tuple[Group, ...], most: int) -
     rows = tuple(
         (
             str(group.keys[key]), f"{group.calls:,}", amount(group.bytes),
-            duration(_time_ns(group)), Bar(_time_ns(group) / largest if largest else 0.0),
-            gigabytes(group.busbw_gbs), gigabytes(group.busbw_wire_gbs), percent(group.wait_share),
+            total_cell(group), Bar(_time_ns(group) / largest if largest else 0.0),
+            bandwidth_cell(group, group.busbw_gbs), bandwidth_cell(group, group.busbw_wire_gbs),
+            marked(ESTIMATED if group.sample else "", percent(group.wait_share)),
         )
         for group in shown[:most]
     )  # fmt: skip
-    notes = (f"{plural(len(shown) - most, 'more row')} not shown",) if len(shown) > most else ()
-    return Table(title, columns, rows, notes)
+    notes = [f"{plural(len(shown) - most, 'more row')} not shown"] if len(shown) > most else []
+    return Table(title, columns, rows, (*notes, *legend(shown[:most])))
 
 
 def _time_ns(group: Group) -> int:
@@ -167,4 +169,5 @@ def _group_json(key: str, group: Group) -> dict[str, Any]:
         "busbw_gbs": group.busbw_gbs,
         "busbw_wire_gbs": group.busbw_wire_gbs,
         "wait_share": group.wait_share,
+        **bounds_json(group),
     }

@@ -1,6 +1,7 @@
 """Operations of jobs whose launches were sampled: sources, reasons, replays, and reports of both."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +126,49 @@ def test_the_report_says_what_was_timed(kind: str, request: pytest.FixtureReques
     lines = ncclscope("report", "--csv", capture).stdout.splitlines()
     assert len({line.count(",") for line in lines}) == 1
     assert "total_ns_low" in lines[0]
+
+
+@pytest.mark.parametrize("kind", ["traced", "profiled"])
+def test_sends_and_receives_take_at_most_so_long(kind: str, request: pytest.FixtureRequest) -> None:
+    """A Send and its Recv share a launch: each gets its whole time."""
+    capture = request.getfixturevalue(kind)
+    lines = ncclscope("report", capture, env={"COLUMNS": "200"}).stdout.splitlines()
+    rows = [line.split() for line in lines if line.startswith(("Send ", "Recv "))]
+    assert len(rows) == 2
+    for row in rows:
+        assert [cell[0] for cell in row[5:10]] == ["≤"] * 5, "min, median, mean, p99, max"
+        assert all(cell.startswith("≤≈") for cell in row[6:9])
+    intervals = [line for line in lines if line.split()[1:3] in (["Send", "8K"], ["Recv", "8K"])]
+    assert len(intervals) == 2
+    assert all("≤" in line and "[" not in line for line in intervals)
+    assert sum(line.startswith("≤: at most") for line in lines) == 2
+    made = json.loads(ncclscope("report", "--json", capture).stdout)
+    rows_with_sends = [made["total"], *made["communicators"]]
+    rows_with_sends += [row for row in made["operations"] if row["function"] in ("Send", "Recv")]
+    assert [row.get("duration_is_upper_bound") for row in rows_with_sends] == [True] * 4
+
+
+def test_totals_within_and_across_nodes_are_of_all_operations(tmp_path: Path) -> None:
+    """Profile mode: what is timed is a sample, and stands for all in every table."""
+    scenario = tmp_path / "job.toml"
+    scenario.write_text(
+        "ranks = 4\nranks_per_host = 2\nsteps = 60\ncompute_ms = 0\n"
+        'communicator = [{name = "tp", size = 2}, {name = "dp", size = 2, stride = 2}]\n'
+        'call = [{communicator = "tp", function = "AllReduce", size = "1M"},'
+        ' {communicator = "dp", function = "AllReduce", size = "1M"}]\n'
+    )
+    job = (sys.executable, "-m", "ncclscope.simulation", scenario)
+    done = ncclscope("run", "--mode", "profile", "-o", tmp_path / "c", "--", *job)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(ncclscope("report", "--json", tmp_path / "c").stdout)
+    scopes = {row["scope"]: row for row in made["scopes"]}
+    assert set(scopes) == {"intra-node", "inter-node"}
+    for row in scopes.values():
+        assert row["sample"]["operations"] == row["operations"] == 2 * 2 * 60
+    totals = sum(row["total_ns"] for row in scopes.values())
+    assert totals == pytest.approx(made["total"]["total_ns"], abs=4)
+    by_size = sum(row["gpu_ns_estimate"]["value"] for row in made["sizes"])
+    assert by_size == pytest.approx(made["total"]["total_ns"], abs=4)
 
 
 def test_a_lower_bound_of_replays_is_said(tmp_path: Path, traced: Path) -> None:
