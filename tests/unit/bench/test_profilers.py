@@ -232,6 +232,7 @@ def test_five_microseconds_in_two_callbacks_cost_ten() -> None:
     assert row.wall_ratio.value == pytest.approx(160 / 150)
     assert (row.wall_ratio.low, row.wall_ratio.high) == pytest.approx((210 / 200, 110 / 100))
     assert row.cpu_ratio.value == pytest.approx(1.5)
+    assert row.added_cpu_us.value == pytest.approx(25)
     assert mean.wall_ratio.value == pytest.approx(160 / 150)
 
 

@@ -7,20 +7,16 @@ recorded in several forms, because NCCL itself makes sends and receives of some 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.bench.profilers.intervals import (
-    ResampledValue,
-    Times,
-    median_of,
-    median_ratio,
-)
-from ncclscope.bench.profilers.profiler_table import NONE, Profiler
+from ncclscope.bench.profilers.cost import CostRow, cost_rows
+from ncclscope.bench.profilers.intervals import ResampledValue, Times, median_ratio
+from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.profilers.recording import Records
-from ncclscope.bench.profilers.trials import COST, KILL, TIMES, ProfilerTrial, TrialCase
+from ncclscope.bench.profilers.trials import KILL, TIMES, ProfilerTrial, TrialCase
 
 Form = tuple[tuple[str, int, int], ...]  # function, bytes and number of a call's records
 Pool = Counter[tuple[str, int]]  # records by function and bytes
@@ -72,20 +68,6 @@ class TimesRow:
     ratio: ResampledValue | None  # reported / own
     source: str
     remark: str
-
-
-@dataclass(frozen=True, slots=True)
-class CostRow:
-    """Wall and CPU time of a call, and both by those of no plugin in the same round."""
-
-    profiler: str
-    operation: str  # "": all of them, by geometric mean
-    size_bytes: int
-    wall_us: float
-    wall_ratio: ResampledValue
-    added_us: ResampledValue
-    cpu_us: float
-    cpu_ratio: ResampledValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,58 +283,6 @@ def _why_no_times(trial: ProfilerTrial, case: TrialCase, same: Sequence[Records]
 
 def _quantiles(times: Times) -> Quantiles:
     return Quantiles(*(float(value) for value in np.percentile(times, _QUANTILES)))
-
-
-# ---- cost ----
-def _per_call(case: TrialCase) -> tuple[float, float]:
-    """Wall time of a call on the slowest rank, and the mean CPU time of ranks, in µs."""
-    wall_ns = max(rank.wall_ns for rank in case.by_rank)
-    return wall_ns / 1e3, float(np.mean([rank.cpu_ns for rank in case.by_rank])) / 1e3
-
-
-def cost_rows(trials: Sequence[ProfilerTrial]) -> list[CostRow]:
-    """Cost by profiler and case against no plugin, round by round; last the mean of all cases."""
-    rounds: dict[tuple[str, int], dict[tuple[str, int], tuple[float, float]]] = {}
-    for trial in trials:
-        if trial.kind == COST and not trial.failure:
-            rounds[trial.profiler, trial.round] = {
-                (case.operation, case.size_bytes): _per_call(case) for case in trial.cases
-            }
-    rows = []
-    for profiler in dict.fromkeys(name for name, _ in rounds):
-        pairs = [
-            (costs, rounds[NONE, number])
-            for (name, number), costs in rounds.items()
-            if name == profiler and (NONE, number) in rounds
-        ]
-        if profiler == NONE or not pairs:
-            continue
-        for key in pairs[0][0]:
-            rows.append(_cost_row(profiler, key, [(own[key], none[key]) for own, none in pairs]))
-        means = [(_geometric_means(own), _geometric_means(none)) for own, none in pairs]
-        rows.append(_cost_row(profiler, ("", 0), means))
-    return rows
-
-
-def _geometric_means(costs: Mapping[tuple[str, int], tuple[float, float]]) -> tuple[float, float]:
-    logs = np.log(np.maximum(np.array(list(costs.values())), 1e-3))
-    wall, cpu = np.exp(logs.mean(axis=0))
-    return float(wall), float(cpu)
-
-
-def _cost_row(
-    profiler: str,
-    key: tuple[str, int],
-    pairs: Sequence[tuple[tuple[float, float], tuple[float, float]]],
-) -> CostRow:
-    return CostRow(
-        profiler, *key,
-        float(np.median([own[0] for own, _ in pairs])),
-        median_of([own[0] / none[0] for own, none in pairs]),
-        median_of([own[0] - none[0] for own, none in pairs]),
-        float(np.median([own[1] for own, _ in pairs])),
-        median_of([own[1] / max(none[1], 1e-3) for own, none in pairs]),
-    )  # fmt: skip
 
 
 # ---- loss ----

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from ncclscope.bench.operations import OPERATIONS
-from ncclscope.bench.profilers.comparison import CostRow, LossRow, ProfilerComparison, TimesRow
+from ncclscope.bench.profilers.comparison import LossRow, ProfilerComparison, TimesRow
+from ncclscope.bench.profilers.cost import CostRow
 from ncclscope.bench.profilers.intervals import ResampledValue
 from ncclscope.bench.profilers.profiler_table import NONE
 from ncclscope.bench.profilers.selection import AGAIN
@@ -131,6 +132,7 @@ def cost_table(comparison: ProfilerComparison, every_case: bool) -> Table:
     columns = (
         *(_CASE if every_case else (_LEFT,)), Column("wall µs"), Column("wall against none [95 %]"),
         Column("added µs [95 %]", drop=1), Column("CPU µs"), Column("CPU against none [95 %]"),
+        Column("added CPU µs [95 %]", drop=2),
     )  # fmt: skip
     rows = [row for row in comparison.cost if bool(row.operation) == every_case]
     notes = (
@@ -147,6 +149,7 @@ def _cost_cells(row: CostRow) -> tuple[str, ...]:
     return (
         row.profiler, *case, f"{row.wall_us:.2f}", change_text(row.wall_ratio),
         added_text(row.added_us), f"{row.cpu_us:.2f}", change_text(row.cpu_ratio),
+        added_text(row.added_cpu_us),
     )  # fmt: skip
 
 
