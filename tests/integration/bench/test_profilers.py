@@ -1,6 +1,9 @@
 """Profilers of known behaviour on the simulated NCCL: the tables say exactly what they do."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from ncclscope.bench.profilers.comparison_files import (
     ComparisonRun,
     as_json,
     machine_of,
+    read_run,
     settings_of,
 )
 from ncclscope.bench.profilers.profiler_table import Profiler, known_profilers
@@ -27,6 +31,7 @@ from ncclscope.bench.profilers.trials import (
 )
 from ncclscope.cli import main
 from ncclscope.model.build import open_model
+from tests.support.free_ports import free_port
 from tests.support.known_profilers import (
     CALLS,
     RANKS,
@@ -183,6 +188,36 @@ def test_the_verb_measures_without_a_plugin_twice(
     assert {own["profiler"] for own in content["trials"]} == {"none", "none again"}
     assert [own["failure"] for own in content["trials"]] == [""] * 6
     assert len(list(kept.iterdir())) == 6
+
+
+def test_two_hosts_compare_profilers_with_one_output(tmp_path: Path) -> None:
+    """Both are this machine: each starts a rank of its own, and NCCL takes them for two hosts."""
+    saved, kept = tmp_path / "run.json", tmp_path / "kept"
+    hosts = f"127.0.0.1:{free_port()},localhost.second"
+    words = ["allreduce", "--simulate", "-b", "4K", "-n", "5", "-w", "1", "--place", "out"]
+    words += ["--hosts", hosts, "--ranks", "1", "--profiler", "ncclscope-trace", "--rounds", "1"]
+    words += ["--profiler-output", str(kept), "--save", str(saved)]
+    own = ("NCCL", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_")
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(own)}
+    parts = [
+        subprocess.Popen(
+            [sys.executable, "-m", "ncclscope", "bench", *words, "--host-number", str(number)],
+            env={**plain, "NCCL_HOSTID": f"host{number}"},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for number in (0, 1)
+    ]  # fmt: skip
+    said = [part.communicate(timeout=120) for part in parts]
+    assert [part.returncode for part in parts] == [0, 0], said
+    assert ", posing as 2: " in said[0][0]
+    assert said[1][0] == "", "rank 0's host alone shows the tables"
+    content = json.loads(saved.read_text())
+    assert [own["failure"] + own["problem"] for own in content["trials"]] == [""] * 9
+    comparison = read_run(saved).comparison
+    made, recorded = comparison.coverage_of("ncclscope-trace")
+    assert made == recorded == 2 * 2 * (5 + 1 + 1), "of both ranks, in the runs for cost and times"
+    (loss,) = [row for row in comparison.loss if row.profiler == "ncclscope-trace"]
+    assert loss.killed_recorded == loss.killed_made > 0
 
 
 @pytest.mark.parametrize(
