@@ -139,9 +139,7 @@ def test_the_answer_comes_first_and_is_against_no_plugin() -> None:
     answer = text[names.index("ncclscope (trace)")]
     assert re.search(r"\+32\.\d %  \[.*\+210\.\d %  \[", answer), answer
     assert any(line.startswith("  KernelCh (GPU times)") for line in text)
-    advice = (
-        r"set --gpu-timing sampled, before NCCL 2.28 off: .* takes (29|30)\.\d % more time and (199|200|201) % more CPU"
-    )
+    advice = r"set --gpu-timing sampled, before NCCL 2.28 off: .* takes (29|30)\.\d % more time and (199|200|201) % more CPU"
     assert re.match(advice, text[-2]), text[-2]
     found = as_json(result)
     assert found["shares"]["total"]["share"] == pytest.approx(0.32, abs=0.01)
