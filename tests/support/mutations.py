@@ -17,7 +17,7 @@ from ncclscope.errors import FormatError
 from ncclscope.model.schema import TABLES
 from ncclscope.model.store import checksums
 from ncclscope.model.store.checksums import with_seal
-from ncclscope.model.store.saved_model import fingerprint
+from ncclscope.model.store.fingerprint import fingerprint
 from tests.support.corruption import Damager
 from tests.support.mutation_subjects import FORGED_NAME
 

@@ -12,7 +12,8 @@ from ncclscope.humanize import plural
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.rows import ProcessRow, list_processes
-from ncclscope.model.store.saved_model import fingerprint, load_current
+from ncclscope.model.store.fingerprint import fingerprint
+from ncclscope.model.store.saved_model import load_current
 
 if TYPE_CHECKING:
     from ncclscope.model.engine import Engines

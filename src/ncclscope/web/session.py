@@ -24,7 +24,7 @@ from ncclscope.capture.reader import is_dataset
 from ncclscope.errors import FormatError, NcclscopeError
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
-from ncclscope.model.store.saved_model import fingerprint
+from ncclscope.model.store.fingerprint import fingerprint
 from ncclscope.private_directory import make_private_directory, write_private_text
 from ncclscope.regular_files import read_text
 from ncclscope.web.bars import Bars

@@ -17,7 +17,8 @@ from ncclscope.cli import main
 from ncclscope.model.build import open_model
 from ncclscope.model.schema import ANY_NUMBER, NONE, TABLES, value_range
 from ncclscope.model.store.checksums import REFERENCES, _digest, _stamp, checksum
-from ncclscope.model.store.saved_model import fingerprint, load_current
+from ncclscope.model.store.fingerprint import fingerprint
+from ncclscope.model.store.saved_model import load_current
 from tests.support.exhaustive import sample
 from tests.support.player import TRANSCRIPTS
 from tests.support.writer import from_transcript

@@ -6,7 +6,6 @@ It is not trusted: a model whose files differ from what was saved is made again.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -56,9 +55,6 @@ from ncclscope.regular_files import is_path_within
 from ncclscope.threads import in_threads
 
 FOLDER = "model"
-# Rises when what is saved changes; models of other versions are made again.
-_VERSION = 8
-_MADE_FOLDERS = (FOLDER, "timeline")  # made of the capture, by this module and by `timeline`
 _MANIFEST = "manifest.json"
 _LOCK = "lock.file"
 _CHECKPOINTS = "process.n*"  # files of store/checkpoints.py
@@ -107,25 +103,6 @@ def remove_checkpoints(folder: Path) -> None:
     """Removes what store/checkpoints.py noted: the model is complete."""
     for path in (*folder.glob(_CHECKPOINTS), *folder.glob(f"{UNFINISHED}process_*")):
         path.unlink()
-
-
-def fingerprint(capture: Path) -> str:
-    """A hash of the names, sizes and times of the capture's files."""
-    digest = hashlib.sha256(f"{__version__} {SCHEMA_VERSION} {_VERSION}".encode())
-    folders = [entry for entry in os.scandir(capture) if entry.is_dir()]
-    for folder in sorted(folders, key=lambda entry: entry.name):
-        if folder.name in _MADE_FOLDERS or folder.name.startswith(f".{FOLDER}-"):
-            continue
-        for file in sorted(os.scandir(folder.path), key=lambda entry: entry.name):
-            if file.name == "live":  # rewritten every second, and says nothing new about the past
-                continue
-            try:
-                state = file.stat(follow_symlinks=False)
-            except FileNotFoundError:  # rotated away right now
-                continue
-            name = os.fsencode(f"{folder.name}/{file.name}")  # another user's may be no UTF-8
-            digest.update(name + f" {state.st_size} {state.st_mtime_ns}".encode())
-    return digest.hexdigest()
 
 
 class Writer:
