@@ -66,6 +66,9 @@ This is schema **version {SCHEMA_VERSION}**.
 - Integers are signed: `tinyint`, `smallint`, `integer` and `bigint` have 1, 2, 4 and 8 bytes.
 - A column that is called like a row's number (`communicator`, `process` …) refers to that row;
   but `processes.gpu` is a text.
+- In files, `node` of `operations` is in the names of their folders
+  ([Parquet](verbs/export.md#parquet)); datasets of version 1 and 2 have it in the files. They are
+  read as well.
 - `counters` and `counter_histograms` count everything that was recorded: an export of some
   operations has all of them.
 {_listed("- `export --to parquet` writes", (*TABLES, *SMALL_TABLES))};

@@ -100,7 +100,7 @@ def exported(dataset: Path) -> dict[Key, Numbers]:
             count(duration_ns), sum(duration_ns), quantile_disc(duration_ns, 0.5),
             sum(size_bytes) filter (source in {EXACT}), sum(duration_ns) filter (source in {EXACT}),
             any_value(c.ranks)
-        from '{dataset}/operations/*.parquet' o
+        from '{dataset}/operations/*/*.parquet' o
         join '{dataset}/communicators/*.parquet' c using (communicator)
         where part_of is null and state <> 'captured'
         group by 1, 2, 3

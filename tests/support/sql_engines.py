@@ -28,10 +28,22 @@ TEXTS: list[tuple[str, dict[str, str | int]]] = [
 Engine = Callable[[str, str], list[tuple[Any, ...]]]
 
 
+def is_partitioned(folder: Path, table: str) -> bool:
+    """Whether a table is the folder of a dataset, with folders of nodes in it."""
+    return next((folder / table).glob("*=*"), None) is not None
+
+
+def _files(folder: Path, table: str) -> str:
+    """A table's files: one, or those of a dataset."""
+    if not (folder / table).is_dir():
+        return f"{folder / table}.parquet"
+    return f"{folder / table}/{'*/' if is_partitioned(folder, table) else ''}*.parquet"
+
+
 def on_duckdb(folder: Path) -> Engine:
     connection = duckdb.connect()
     for table in TEXT_TABLES:
-        connection.execute(f"create view {table} as from '{folder / table}.parquet'")
+        connection.execute(f"create view {table} as from '{_files(folder, table)}'")
 
     def run(name: str, text: str) -> list[tuple[Any, ...]]:
         connection.execute(f"create table {name} as {text}")
@@ -43,7 +55,10 @@ def on_duckdb(folder: Path) -> Engine:
 def on_polars(folder: Path) -> Engine:
     polars = pytest.importorskip("polars")
     context = polars.SQLContext(
-        {table: polars.scan_parquet(folder / f"{table}.parquet") for table in TEXT_TABLES}
+        {
+            table: polars.scan_parquet(_files(folder, table), hive_partitioning=True)
+            for table in TEXT_TABLES
+        }
     )
 
     def run(name: str, text: str) -> list[tuple[Any, ...]]:
@@ -56,9 +71,12 @@ def on_polars(folder: Path) -> Engine:
 
 def on_datafusion(folder: Path) -> Engine:
     datafusion = pytest.importorskip("datafusion")
+    arrow = pytest.importorskip("pyarrow")
     context = datafusion.SessionContext()
     for table in TEXT_TABLES:
-        context.register_parquet(table, str(folder / f"{table}.parquet"))
+        keys = [("node", arrow.int32())] if is_partitioned(folder, table) else []
+        place = f"{folder / table}" + ("/" if (folder / table).is_dir() else ".parquet")
+        context.register_parquet(table, place, table_partition_cols=keys)
 
     def run(name: str, text: str) -> list[tuple[Any, ...]]:
         context.sql(f"create table {name} as {text}").collect()
@@ -81,7 +99,8 @@ def on_spark(folder: Path) -> Engine:
     )
     session.sparkContext.setLogLevel("ERROR")
     for table in TEXT_TABLES:
-        session.read.parquet(str(folder / f"{table}.parquet")).createOrReplaceTempView(table)
+        place = folder / table if (folder / table).is_dir() else folder / f"{table}.parquet"
+        session.read.parquet(str(place)).createOrReplaceTempView(table)
 
     def run(name: str, text: str) -> list[tuple[Any, ...]]:
         frame = session.sql(text).cache()
@@ -107,7 +126,7 @@ def on_clickhouse(folder: Path) -> Engine:
         session.query(f"create table {table} engine = Memory as {text}")
 
     for table in TEXT_TABLES:
-        create(table, f"select * from file('{folder / table}.parquet', Parquet)")
+        create(table, f"select * from file('{_files(folder, table)}', Parquet)")
 
     def run(name: str, text: str) -> list[tuple[Any, ...]]:
         create(name, text)

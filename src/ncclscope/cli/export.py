@@ -10,6 +10,7 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.capture.housekeeping import parse_bytes
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.arguments.export import OWN_OPTIONS, formats_with, names_in_words
+from ncclscope.cli.engine_options import engine_on
 from ncclscope.cli.messages import print_message
 from ncclscope.cli.progress import open_model_with_progress, progress_line
 from ncclscope.cli.removed_logs import warn_of_removed_logs
@@ -67,6 +68,8 @@ def _write(
     export: Export, arguments: argparse.Namespace, model: Model, selection: Selection
 ) -> ExportResult:
     options = {name: getattr(arguments, name) for name in export.options}
+    if export.uses_workers:
+        options["engine_of"] = engine_on(arguments.on)
     progress = progress_line(f"{{done:,}} of {{of:,}} {export.progress_unit} …")
     return export.write(model, selection, Path(arguments.output), progress=progress, **options)
 

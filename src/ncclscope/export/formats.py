@@ -24,10 +24,12 @@ class Export:
         options: tuple[str, ...] = (),  # keyword arguments of `write` that the user sets
         progress_unit: str = "operations",  # what `write` reports its progress in
         can_follow: bool = False,  # export.follow writes it while a job runs
+        uses_workers: bool = False,  # `write` takes `engine_of`: what --on names writes as well
     ) -> None:
         self.name, self.module, self.endings = name, module, endings
         self.is_directory, self.options = is_directory, options
         self.progress_unit, self.can_follow = progress_unit, can_follow
+        self.uses_workers = uses_workers
 
     @property
     def write(self) -> "Write":
@@ -45,7 +47,7 @@ FORMATS = {
     for export in (
         Export("jsonl", "text", ("jsonl",), can_follow=True),
         Export("csv", "text", ("csv",)),
-        Export("parquet", "parquet", ("parquet",), True, (*_DIRECTORY, _PATH)),
+        Export("parquet", "parquet", ("parquet",), True, (*_DIRECTORY, _PATH), uses_workers=True),
         Export(
             "perfetto",
             "perfetto",

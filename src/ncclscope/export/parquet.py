@@ -1,15 +1,10 @@
-"""The model as a dataset of Parquet files, for DuckDB, Polars, Spark and others.
-
-With pyarrow, growing columns are written as differences, which saves up to a sixth; names stay
-codes until they are written, and columns without unknown values are declared so, which is twice as
-fast. DuckDB's own delta encoding is not used: some readers refuse its blocks.
+"""The model as a dataset of Parquet files, for DuckDB, Polars, Spark and others: a folder for each
+table, and within `operations` one for each node, which has one writer. On a cluster workers write
+these. The dataset appears under its name when all of it is there.
 """
 
-import importlib
-import importlib.util
 import json
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +12,36 @@ import duckdb
 import numpy as np
 
 from ncclscope._version import __version__
+from ncclscope.analysis.report_stage import Work, work_on
 from ncclscope.analysis.selection import Selection
 from ncclscope.analysis.waiting.path_edges import PATH_KINDS, path_edges_of
 from ncclscope.capture.reader import DATASET_FILE, is_dataset
-from ncclscope.export.chunks import RowChunk, chunks
+from ncclscope.errors import FormatError
+from ncclscope.export.dataset_sums import write_sums
+from ncclscope.export.node_tasks import write_on_workers
+from ncclscope.export.parquet_files import (
+    copy_query,
+    folders_of,
+    has_pyarrow,
+    write_folders,
+    write_no_rows,
+)
 from ncclscope.export.result import ExportResult
 from ncclscope.export.trace_path import NO_PATH
 from ncclscope.ingest.call_stacks import TABLE as STACKS
+from ncclscope.model.engine import Engines
 from ncclscope.model.model import Model, Progress
-from ncclscope.model.schema import NONE, SCHEMA_VERSION, SMALL_TABLES, TABLES
+from ncclscope.model.schema import SCHEMA_VERSION, SMALL_TABLES, TABLES
 from ncclscope.model.sql_views import (
     SQL_TYPES,
-    copy_to_file,
     create_small_tables,
-    literal,
-    named_by,
     open_connection,
-    raw_columns,
     shown_columns,
 )
+from ncclscope.model.store.dataset_layout import KEYS, SUMS, is_unfinished, key_folders, part_name
 from ncclscope.model.store.saved_model import FOLDER
 from ncclscope.model.topology import FILE as TOPOLOGY_FILE
 from ncclscope.output_files import check_directory, put_directory, scratch_near, write_text
-from ncclscope.threads import Task, Threads
 
 TABLES_WRITTEN = (*TABLES, *SMALL_TABLES)
 PATH_TABLE = "critical_path"  # where it was asked for
@@ -54,16 +56,6 @@ _PATH_COLUMNS = (
     ("operation", "bigint", "row of `operations`"),
     ("excess_ns", "bigint", "beyond the usual length of such an edge"),
 )
-_KEY = "ncclscope_schema"
-_ZSTD_LEVEL = 1
-ROWS = 1 << 20  # of a file, roughly, and of a row group
-# Columns whose values mostly grow from row to row.
-_GROWING = (
-    "operation", "call_ns", "call_end_ns", "launch_ns", "launch_end_ns", "enqueue_ns", "start_ns",
-    "end_ns", "first_start_ns", "last_start_ns", "last_end_ns", "group_call", "event",
-    "call_order", "sequence", "instance",
-)  # fmt: skip
-_FILES_AT_ONCE = 2
 _HINT = "with pyarrow it is up to a sixth smaller: pip install pyarrow"
 
 
@@ -72,15 +64,28 @@ def holds_dataset(path: Path) -> bool:
     if not is_dataset(path):
         return False
     for entry in path.iterdir():
-        if entry.name in (*TABLES_WRITTEN, PATH_TABLE, STACKS, FOLDER):
+        if entry.name in (*TABLES_WRITTEN, PATH_TABLE, STACKS, SUMS, FOLDER):
             fits = entry.is_dir() and not entry.is_symlink()
             if entry.name != FOLDER:
-                fits = fits and all(file.suffix == ".parquet" for file in entry.iterdir())
+                fits = fits and _holds_files_only(path, entry.name)
         else:
             fits = entry.name in (DATASET_FILE, TOPOLOGY_FILE) and entry.is_file()
         if not fits:
             return False
     return True
+
+
+def _holds_files_only(dataset: Path, table: str) -> bool:
+    """Whether a table's folder holds Parquet files, and folders of its key with such files."""
+    try:
+        keyed = [folder for _, folder in key_folders(dataset, table)] if table in KEYS else []
+    except FormatError:
+        return False
+    if any(folder.is_symlink() or not folder.is_dir() for folder in keyed):
+        return False
+    entries = {entry for folder in (dataset / table, *keyed) for entry in folder.iterdir()}
+    rest = entries - set(keyed)
+    return all(entry.suffix == ".parquet" or is_unfinished(entry.name) for entry in rest)
 
 
 def write_parquet(
@@ -90,32 +95,48 @@ def write_parquet(
     force: bool = False,
     critical_path: bool = False,
     progress: Progress | None = None,
+    engine_of: Engines | None = None,
 ) -> ExportResult:
     """Writes the selected operations, all rows of other tables that they can refer to, and with
-    `critical_path` the critical path of the selected time.
+    `critical_path` the critical path of the selected time. `engine_of`: makes what writes
+    operations; default: this machine.
     """
     notes = () if has_pyarrow() else (_HINT,)
     check_directory(path, force, holds_dataset)
-    count = 0
-    write_table = _write_with_pyarrow if has_pyarrow() else _write_with_duckdb
-    with scratch_near(path) as scratch, open_connection() as connection:
+    with scratch_near(path) as scratch, work_on(engine_of, model) as work:
         dataset = scratch / "dataset"
         dataset.mkdir()
-        create_small_tables(connection, model)
-        for table in TABLES_WRITTEN:
-            (dataset / table).mkdir()
+        count = _write_operations(work, model, selection, dataset, progress)
         for table in TABLES:
-            parts = chunks(connection, model, table, selection, ROWS)
-            own_progress = progress if table == "operations" else None
-            rows = write_table(connection, model, table, parts, dataset / table, own_progress)
-            count = rows if table == "operations" else count
-        for table in TABLES_WRITTEN[len(TABLES) :]:
-            _copy(connection, f"select * from {table}", dataset / table / _part(0))
-        has_path = critical_path and _write_path(connection, model, selection, dataset)
+            if table not in KEYS:
+                folders = folders_of(model, table)
+                write_folders(model, selection, dataset, folders, has_pyarrow())
+        with open_connection() as connection:
+            create_small_tables(connection, model)
+            for table in SMALL_TABLES:
+                (dataset / table).mkdir()
+                copy_query(connection, f"select * from {table}", dataset / table / part_name(0))
+            has_path = critical_path and _write_path(connection, model, selection, dataset)
+        if count:
+            write_sums(work, model, selection, dataset / SUMS)
         schema = _schema(model, has_path)
         write_text(dataset / DATASET_FILE, json.dumps(schema, indent=1) + "\n")
         put_directory(dataset, path)
     return ExportResult(count, notes=(*notes, NO_PATH) if critical_path and not has_path else notes)
+
+
+def _write_operations(
+    work: Work, model: Model, selection: Selection, dataset: Path, progress: Progress | None
+) -> int:
+    """Writes the selected operations; returns how many."""
+    folders, count = folders_of(model, "operations"), 0
+    if work.threads is not None:  # on a cluster
+        count, folders = write_on_workers(work, model, selection, dataset, folders, progress)
+    if folders:
+        count += write_folders(model, selection, dataset, folders, has_pyarrow(), progress)
+    if not count:
+        write_no_rows(model, dataset, "operations")
+    return count
 
 
 def _write_path(
@@ -144,129 +165,9 @@ def _write_path(
     connection.register("path", columns)
     listed = ", ".join(f"{name}::{kind} as {name}" for name, kind, _ in _PATH_COLUMNS)
     (dataset / PATH_TABLE).mkdir()
-    _copy(connection, f"select {listed} from path", dataset / PATH_TABLE / _part(0))
+    copy_query(connection, f"select {listed} from path", dataset / PATH_TABLE / part_name(0))
     connection.unregister("path")
     return True
-
-
-def has_pyarrow() -> bool:
-    """Whether pyarrow is installed."""
-    return importlib.util.find_spec("pyarrow") is not None
-
-
-def _part(number: int) -> str:
-    return f"part-{number:05d}.parquet"
-
-
-# ---- without pyarrow ----
-def _write_with_duckdb(
-    connection: duckdb.DuckDBPyConnection,
-    model: Model,
-    table: str,
-    parts: Iterator[RowChunk],
-    folder: Path,
-    progress: Progress | None,
-) -> int:
-    count = 0
-    for number, chunk in enumerate(parts):
-        _copy(connection, chunk.query, folder / _part(number))
-        count += chunk.rows
-        if progress:
-            progress(chunk.done, chunk.of)
-    return count
-
-
-def _copy(connection: duckdb.DuckDBPyConnection, query: str, file: Path) -> None:
-    """Writes a file with plain and dictionary encodings only: every reader knows them."""
-    copy_to_file(
-        connection,
-        f"copy ({query}) to {literal(str(file))} (format parquet, compression zstd, "
-        f"row_group_size {ROWS}, kv_metadata {{{_KEY}: '{SCHEMA_VERSION}'}})",
-    )
-
-
-# ---- with pyarrow ----
-def _write_with_pyarrow(
-    connection: duckdb.DuckDBPyConnection,
-    model: Model,
-    table: str,
-    parts: Iterator[RowChunk],
-    folder: Path,
-    progress: Progress | None,
-) -> int:
-    """Writes several files at once: encoding and compression take most of the time."""
-    arrow: Any = importlib.import_module("pyarrow")
-    count, waiting, gaps = 0, deque[Task[None]](), None
-    with Threads(_FILES_AT_ONCE) as threads:
-        for number, chunk in enumerate(parts):
-            if chunk.restricted:
-                stream = connection.sql(chunk.query)
-                rows = arrow.RecordBatchReader.from_stream(stream).read_all()
-            else:
-                gaps = _with_unknowns(model, table) if gaps is None else gaps
-                rows = _arrow_table(model, table, chunk.done - chunk.rows, chunk.done, gaps)
-            while len(waiting) >= _FILES_AT_ONCE:
-                waiting.popleft().result()
-            waiting.append(threads.submit(_write_file, rows, folder / _part(number)))
-            count += chunk.rows
-            if progress:
-                progress(chunk.done, chunk.of)
-        for task in waiting:
-            task.result()
-    return count
-
-
-def _with_unknowns(model: Model, table: str) -> frozenset[str]:
-    """Columns in which a value may be unknown. All files of a table must declare the same."""
-    whole, raw = model.whole.get(table, frozenset()), model.tables[table]
-    names = set()
-    for column in shown_columns(table):
-        named = named_by(model, column)
-        source = named[0] if named else column.name
-        if source in raw and source not in whole:  # a row's own number is always known
-            names.add(column.name)
-    return frozenset(names)
-
-
-def _arrow_table(model: Model, table: str, first: int, last: int, gaps: frozenset[str]) -> Any:
-    """Rows as an Arrow table, with names as dictionaries. `gaps`: columns with unknown values."""
-    arrow: Any = importlib.import_module("pyarrow")
-    raw = raw_columns(model, table, first, last)
-    columns, fields = [], []
-    for column in shown_columns(table):
-        named = named_by(model, column)
-        values, has_gaps = raw[named[0] if named else column.name], column.name in gaps
-        if named is None:
-            array = arrow.array(values, mask=values == NONE if has_gaps else None)
-        elif not any(name is not None for name in named[1]):
-            array, has_gaps = arrow.nulls(len(values), arrow.string()), True
-        else:
-            unknown = (values < 0) | (values >= len(named[1])) if has_gaps else None
-            nameless = [code for code, name in enumerate(named[1]) if name is None]
-            if nameless:
-                unknown, has_gaps = np.isin(values, [NONE, *nameless]), True
-            names = arrow.array([name or "" for name in named[1]], arrow.string())
-            array = arrow.DictionaryArray.from_arrays(arrow.array(values, mask=unknown), names)
-        columns.append(array)
-        fields.append(arrow.field(column.name, array.type, nullable=has_gaps))
-    return arrow.table(columns, schema=arrow.schema(fields))
-
-
-def _write_file(table: Any, file: Path) -> None:
-    parquet: Any = importlib.import_module("pyarrow.parquet")
-    names = table.column_names
-    growing = {names[0], *_GROWING}  # the first column is the row number
-    with parquet.ParquetWriter(
-        file,
-        table.schema,
-        compression="zstd",
-        compression_level=_ZSTD_LEVEL,
-        store_schema=False,
-        use_dictionary=[name for name in names if name not in growing],
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in names if name in growing},
-    ) as writer:
-        writer.write_table(table, ROWS)
-        writer.add_key_value_metadata({_KEY: str(SCHEMA_VERSION)})
 
 
 def _schema(model: Model, has_path: bool) -> dict[str, Any]:
@@ -285,6 +186,7 @@ def _schema(model: Model, has_path: bool) -> dict[str, Any]:
         "ncclscope": __version__,
         "realtime_offset_ns": model.realtime_offset_ns,
         "completeness": model.completeness.as_json(),
+        "partitions": {table: [key] for table, key in KEYS.items()},
         "tables": {
             table: [{"name": name, "type": kind, "meaning": text} for name, kind, text in columns]
             for table, columns in tables.items()

@@ -11,6 +11,7 @@ Three of four kinds occur a multiple of 4 times, so there are 4 steps. Equal cal
 replays of a CUDA graph of equal calls are not, because a replay makes many of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,15 +26,21 @@ _SHARE = 2 / 3  # of kinds whose counts must fit
 _REGULAR = 0.25  # of the median: most that half of the distances may differ by
 
 
-def with_periodic_steps(model: Model) -> Model:
-    """The model with steps by the period of its calls, where it has no others."""
+def with_periodic_steps(model: Model, processes: Sequence[int] | None = None) -> Model:
+    """The model with steps by the period of its calls, where it has no others. `processes`: of
+    these alone; what it says of others means nothing.
+    """
     if len(model.tables["steps"]["step"]):
         return model
     operations = model.tables["operations"]
-    step = np.full(len(operations["event"]), NONE, np.int32)
+    # Zeros that nobody looks at take no memory.
+    step = np.zeros(len(operations["event"]), np.int32)
+    if processes is None:
+        step[:] = NONE  # also of operations of no process
     parts: list[Columns] = []
-    for process in range(len(model.processes)):
+    for process in range(len(model.processes)) if processes is None else processes:
         first, last = process_rows(operations, process)
+        step[first:last] = NONE
         rows = np.arange(first, last)[np.asarray(operations["part_of"][first:last]) == NONE]
         starts = _starts(operations, rows)
         if starts is None:

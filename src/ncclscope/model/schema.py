@@ -24,7 +24,7 @@ LATEST_NS = 1 << 61  # sums and differences of two times fit into 63 bits
 LARGEST = 1 << 62
 MOST_RANKS = 1 << 24  # of a job; more is damage, for which no array is made
 ANY_NUMBER = ("id", "tag", "stream", "event", "group_call")  # the job's or the recorder's own
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 FORMER_NAMES = {"last_communicator_rank": "last_rank"}  # of columns in version 1
 
 

@@ -147,10 +147,14 @@ def named_by(model: Model, column: Column) -> tuple[str, Sequence[str | None]] |
     return (column.name, model.words[column.name]) if column.words else None
 
 
-def select_list(model: Model, table: str) -> str:
-    """What to select from a table's raw columns in order to show it."""
+def select_list(model: Model, table: str, without: frozenset[str] = frozenset()) -> str:
+    """What to select from a table's raw columns in order to show it. `without`: columns that are
+    left out.
+    """
     parts = []
     for column in shown_columns(table):
+        if column.name in without:
+            continue
         quoted = f'"{column.name}"'  # some are SQL's own words
         named = named_by(model, column)
         plain = (

@@ -12,7 +12,7 @@ import ncclscope as package
 from ncclscope.analysis.selection import Selection
 from ncclscope.api import Capture
 from ncclscope.errors import FormatError, NcclscopeError
-from ncclscope.export import parquet
+from ncclscope.export import parquet, parquet_files
 from ncclscope.export.parquet import TABLES_WRITTEN, write_parquet
 from ncclscope.model.schema import SCHEMA_VERSION
 from tests.support.player import TRANSCRIPTS, ncclscope
@@ -45,7 +45,7 @@ def test_a_dataset_is_the_capture_it_was_exported_from(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_pyarrow: bool
 ) -> None:
     monkeypatch.setattr(parquet, "has_pyarrow", lambda: with_pyarrow)
-    monkeypatch.setattr(parquet, "ROWS", 50)  # many files, which must fit together
+    monkeypatch.setattr(parquet_files, "ROWS", 50)  # many files, which must fit together
     from_transcript(TRANSCRIPTS / name, tmp_path / "capture")
     capture = package.open(tmp_path / "capture")
     again = package.open(dataset_of(capture, tmp_path / "dataset"))
@@ -61,9 +61,9 @@ def test_all_files_declare_alike_which_columns_have_unknown_values(
     capture: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(parquet, "ROWS", 50)
+    monkeypatch.setattr(parquet_files, "ROWS", 50)
     folder = dataset_of(capture, tmp_path / "dataset") / "operations"
-    parts = [files.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+    parts = [files.read_table(path) for path in sorted(folder.rglob("*.parquet"))]
     assert len(parts) > 2
     for name in parts[0].column_names:
         unknown = any(part[name].null_count for part in parts)
@@ -116,7 +116,7 @@ def test_the_newest_capture_may_be_a_dataset(
 def rewrite(dataset: Path, table: str, query: str) -> None:
     """A table's files replaced by what a query over it gives."""
     folder = dataset / table
-    files = str(folder / "*.parquet")
+    files = str(folder / "**" / "*.parquet")
     with duckdb.connect() as connection:
         connection.execute(f"create table t as select * from read_parquet('{files}')")
         shutil.rmtree(folder)
@@ -153,7 +153,7 @@ def test_damaged_tables(dataset: Path, table: str, query: str, cause: str) -> No
 
 
 def test_files_that_are_no_parquet(dataset: Path) -> None:
-    (dataset / "operations" / "part-00000.parquet").write_bytes(b"PAR1" + b"\0" * 100)
+    (dataset / "operations" / "node=0" / "part-00000.parquet").write_bytes(b"PAR1" + b"\0" * 100)
     with pytest.raises(FormatError, match="cannot read the dataset"):
         package.open(dataset).completeness()
     done = ncclscope("report", str(dataset))

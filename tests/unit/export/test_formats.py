@@ -15,7 +15,11 @@ PAGE = (ROOT / "docs" / "verbs" / "export.md").read_text()
 def test_a_writer_takes_the_options_that_its_format_lists(export: Export) -> None:
     parameters = inspect.signature(export.write).parameters
     assert list(parameters)[:3] == ["model", "selection", "path"]
-    assert set(list(parameters)[3:]) == {*export.options, "progress"}
+    assert set(list(parameters)[3:]) == {
+        *export.options,
+        "progress",
+        *(("engine_of",) if export.uses_workers else ()),
+    }
     assert inspect.signature(export.write).return_annotation.__name__ == "ExportResult"
 
 

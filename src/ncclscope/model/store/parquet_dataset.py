@@ -5,7 +5,7 @@ an error of one sentence.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from ncclscope.capture.reader import DATASET_FILE
 from ncclscope.errors import FormatError
+from ncclscope.model.column_files import is_absent
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.node_clock import NodeClock
@@ -35,6 +36,8 @@ from ncclscope.model.sql_views import (
     shown_columns,
 )
 from ncclscope.model.store.checksums import REFERENCES, DamagedError, record_of, wrong_reference
+from ncclscope.model.store.dataset_files import file_bundles, scan
+from ncclscope.model.store.dataset_layout import KEYS, table_files
 from ncclscope.model.store.saved_model import Writer, manifest_of
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.regular_files import open_binary
@@ -111,6 +114,7 @@ def _read(
         if (numbers[table] != np.arange(rows[table])).any():
             raise _unreadable(path, f"its {table} are not numbered one by one")
     operations = writer.columns("operations")
+    numbers["operations"] = _in_order(operations, numbers["operations"])
     for column, table in (("instance", "instances"), ("part_of", "operations")):
         _renumber(operations[column], numbers[table])
     return Model(
@@ -162,22 +166,16 @@ def _unknown_columns(
 ) -> tuple[str, ...]:
     """The optional columns of a table, where nothing is known in any of them."""
     names, files = OPTIONAL_COLUMNS.get(table, ()), _files(path, table)
-    present = _present(connection, _scan(files)) if names and files else set()
+    present = _present(connection, scan(files)) if names and files else set()
     counted = " + ".join(f"count({name})" for name in names if name in present)
     if counted:
-        known = connection.execute(f"select {counted} from {_scan(files)}").fetchall()[0][0]
+        known = connection.execute(f"select {counted} from {scan(files)}").fetchall()[0][0]
         return () if known else names
     return names
 
 
 def _files(path: Path, table: str) -> list[Path]:
-    # Anything but a regular file would stop the reader: it waits for the other end of a FIFO.
-    return sorted(file for file in (path / table).glob("*.parquet") if file.is_file())
-
-
-def _scan(files: list[Path]) -> str:
-    listed = ", ".join(literal(str(file)) for file in files)
-    return f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
+    return [file.path for file in table_files(path, table)]
 
 
 def _present(connection: duckdb.DuckDBPyConnection, source: str) -> set[str]:
@@ -189,15 +187,15 @@ def _words(connection: duckdb.DuckDBPyConnection, path: Path) -> Vocabulary:
     words = Vocabulary()
     for table, columns in TABLES.items():
         files = _files(path, table)
-        present = _present(connection, _scan(files)) if files else set()
-        for column in columns:
-            if column.words and column.name in present:
-                query = (
-                    f'select distinct cast("{column.name}" as varchar) from {_scan(files)} '
-                    f'where "{column.name}" is not null order by 1 limit {_MOST_NAMES}'
-                )
-                for (name,) in connection.execute(query).fetchall():
-                    words.code(column.name, name)
+        present = _present(connection, scan(files)) if files else set()
+        named = [column.name for column in columns if column.words and column.name in present]
+        if not named:
+            continue
+        listed = ", ".join(f'list(distinct cast("{name}" as varchar))' for name in named)
+        found = connection.execute(f"select {listed} from {scan(files)}").fetchall()[0]
+        for sort, names in zip(named, found, strict=True):
+            for name in sorted(name for name in names or () if name is not None)[:_MOST_NAMES]:
+                words.code(sort, name)
     for sort, names in words.lists.items():
         if names:
             listed = ", ".join(map(literal, names))
@@ -205,7 +203,7 @@ def _words(connection: duckdb.DuckDBPyConnection, path: Path) -> Vocabulary:
     return words
 
 
-def _expression(column: Column, present: set[str], words: Vocabulary) -> str:
+def _expression(column: Column, present: Set[str], words: Vocabulary) -> str:
     quoted = f'"{column.name}"'
     kind = SQL_TYPES[column.dtype]
     name = column.name if column.name in present else FORMER_NAMES.get(column.name, column.name)
@@ -231,16 +229,16 @@ def _chunks(
     """A table's columns, a million rows at a time, in the order of its files."""
     number = row_number(table)
     columns = [*([number] if number else []), *TABLES[table]]
-    files = _files(path, table)
-    for place, file in enumerate(files):
+    bundles = file_bundles(connection, table_files(path, table), _CHUNK_ROWS)
+    for place, bundle in enumerate(bundles):
         if progress and table == "operations":
-            progress(place, len(files))
-        source = _scan([file])
-        present = _present(connection, source)
-        if number and number.name not in present:
-            raise _unreadable(path, f"{file.name} of {table} has no column {number.name}")
+            progress(place, len(bundles))
+        if number and number.name not in bundle.columns:
+            name = bundle.files[0].path.name
+            raise _unreadable(path, f"{name} of {table} has no column {number.name}")
+        present = bundle.columns | ({KEYS[table]} if bundle.has_key else set())
         shown = ", ".join(_expression(column, present, words) for column in columns)
-        rows = int(connection.execute(f"select count(*) from {source}").fetchall()[0][0])
+        rows = bundle.rows
         for first in range(0, rows, _CHUNK_ROWS):
             last = first + _CHUNK_ROWS
             within = (
@@ -248,9 +246,22 @@ def _chunks(
                 if rows > _CHUNK_ROWS
                 else ""
             )
-            numbered = source[:-1] + ", file_row_number = true)"
-            chunk = connection.execute(f"select {shown} from {numbered}{within}").fetchnumpy()
+            source = bundle.source(table)
+            chunk = connection.execute(f"select {shown} from {source}{within}").fetchnumpy()
             yield {name: np.asarray(values) for name, values in chunk.items()}
+
+
+def _in_order(columns: Columns, numbers: np.ndarray) -> np.ndarray:
+    """The numbers of operations in order. Their columns are brought into it, in place: processes of
+    a node need not follow each other.
+    """
+    if not (np.diff(numbers) < 0).any():
+        return numbers
+    order = np.argsort(numbers, kind="stable")
+    for values in columns.values():
+        if not is_absent(values):
+            values[:] = values[order]
+    return numbers[order]
 
 
 def _renumber(values: np.ndarray, numbers: np.ndarray) -> None:
@@ -277,14 +288,14 @@ def _small_rows(
     if not files:
         return []
     columns = shown_columns(table)
-    present = _present(connection, _scan(files))
+    present = _present(connection, scan(files))
     if columns[0].name not in present:
         raise _unreadable(path, f"{table} has no column {columns[0].name}")
     shown = ", ".join(
         f'cast("{column.name}" as {SQL_TYPES[column.dtype]})' if column.name in present else "null"
         for column in columns
     )
-    rows = connection.execute(f"select {shown} from {_scan(files)} order by 1").fetchall()
+    rows = connection.execute(f"select {shown} from {scan(files)} order by 1").fetchall()
     if [row[0] for row in rows] != list(range(len(rows))):
         raise _unreadable(path, f"rows of {table} are not numbered one by one")
     return [
@@ -320,7 +331,7 @@ def _names(connection: duckdb.DuckDBPyConnection, path: Path) -> list[str]:
     files = _files(path, "communicators")
     if not files:
         return []
-    query = f"select cast(name as varchar) from {_scan(files)} order by communicator"
+    query = f"select cast(name as varchar) from {scan(files)} order by communicator"
     return [
         name or f"comm{row}" for row, (name,) in enumerate(connection.execute(query).fetchall())
     ]
@@ -331,9 +342,9 @@ def _texts(
 ) -> list[str]:
     """A column of texts in the order of the rows' numbers, "" where there is none."""
     files = _files(path, table)
-    if not files or column not in _present(connection, _scan(files)):
+    if not files or column not in _present(connection, scan(files)):
         return []
-    query = f"select cast({column} as varchar) from {_scan(files)} order by {number}"
+    query = f"select cast({column} as varchar) from {scan(files)} order by {number}"
     return [text or "" for (text,) in connection.execute(query).fetchall()]
 
 
