@@ -39,6 +39,16 @@ static const struct {
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
      "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureMerge, "cudaErrorStreamCaptureMerge",
+     "operation would result in a merge of separate capture sequences"},
+    {cudaErrorStreamCaptureUnmatched, "cudaErrorStreamCaptureUnmatched",
+     "capture was not ended in the same stream as it began"},
+    {cudaErrorStreamCaptureUnjoined, "cudaErrorStreamCaptureUnjoined",
+     "capturing stream has unjoined work"},
+    {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
+     "dependency created on uncaptured work in another stream"},
 };
 
 const char *cudaGetErrorString(cudaError_t error) {
@@ -92,6 +102,16 @@ cudaError_t cudaGetDeviceProperties(void *properties, int device) {
     snprintf(properties, NAME_BYTES, "simulated GPU");
     memcpy((char *)properties + MEMORY_SIZE_OFFSET, &total, sizeof total);
     return cudaSuccess;
+}
+
+// ---- what a capture forbids ----
+cudaError_t runtime_forbidden(cudaStream_t stream) {
+    struct stream *given = stream_of(stream);
+    int status = stream_capture_status(given);
+    if (status == CAPTURE_NONE) return cudaSuccess;
+    stream_invalidate_capture(given);
+    return status == CAPTURE_ACTIVE ? cudaErrorStreamCaptureUnsupported
+                                    : cudaErrorStreamCaptureInvalidated;
 }
 
 // ---- memory: blocks remember their size, so that a limit can be kept ----
@@ -206,7 +226,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    if (stream_captures(stream_of(stream))) return fail(cudaErrorStreamCaptureUnsupported);
+    cudaError_t error = runtime_forbidden(stream);
+    if (error) return fail(error);
     stream_wait(stream_of(stream));
     return cudaSuccess;
 }
@@ -244,6 +265,7 @@ struct event {
     pthread_cond_t changed;
     int holders;
     uint64_t recorded, reached;  // the last record queued, and worked off
+    struct capture_point point;  // of the last record, where that was in a capture
     int64_t stamp_ns;
 };
 
@@ -323,13 +345,20 @@ static cudaError_t add_event_task(cudaEvent_t event, cudaStream_t stream, struct
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (!event) return fail(cudaErrorInvalidResourceHandle);
-    return add_event_task(event, stream, (struct task){.run = run_record, .launch = launch_record},
-                          0);
+    if (stream_capture_status(stream_of(stream)) == CAPTURE_INVALIDATED)
+        return fail(cudaErrorStreamCaptureInvalidated);
+    cudaError_t error =
+        add_event_task(event, stream, (struct task){.run = run_record, .launch = launch_record}, 0);
+    event->point = stream_capture_point(stream_of(stream));
+    return error;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
     (void)flags;
     if (!event) return fail(cudaErrorInvalidResourceHandle);
-    if (stream_captures(stream_of(stream))) return fail(cudaErrorStreamCaptureUnsupported);
+    if (event->point.capture || stream_capture_status(stream_of(stream)) != CAPTURE_NONE) {
+        int error = stream_wait_for_point(stream_of(stream), event->point);
+        return error ? fail((cudaError_t)error) : cudaSuccess;
+    }
     pthread_mutex_lock(&event->lock);
     uint64_t number = event->recorded;
     pthread_mutex_unlock(&event->lock);

@@ -20,6 +20,10 @@ typedef enum {
     cudaErrorNotReady = 600,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901,
+    cudaErrorStreamCaptureMerge = 902,
+    cudaErrorStreamCaptureUnmatched = 903,
+    cudaErrorStreamCaptureUnjoined = 904,
+    cudaErrorStreamCaptureIsolation = 905,
     cudaErrorGraphExecUpdateFailure = 910,
     cudaErrorIllegalState = 401,
 } cudaError_t;
@@ -77,7 +81,8 @@ SIM_EXPORT cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t sta
                                             cudaEvent_t end);
 SIM_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t event);
 
-// One stream is captured at a time by itself: other streams do not join it through events.
+// Other streams join a capture through events, and must be joined to its stream again. What they
+// added is in the graph in the order of the calls: branches run one after the other.
 SIM_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode);
 SIM_EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 SIM_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int *status);

@@ -10,13 +10,12 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode) {
     return stream_begin_capture(stream, mode) ? cudaSuccess : runtime_fail(cudaErrorIllegalState);
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
-    bool captures = (uintptr_t)stream > 2 && stream_captures(stream);
-    *graph = captures ? stream_end_capture(stream) : NULL;
-    if (captures && !*graph) return runtime_fail(cudaErrorStreamCaptureInvalidated);
-    return *graph ? cudaSuccess : runtime_fail(cudaErrorIllegalState);
+    if ((uintptr_t)stream <= 2) return runtime_fail(cudaErrorIllegalState);
+    int error = stream_end_capture(stream, graph);
+    return error ? runtime_fail((cudaError_t)error) : cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int *status) {
-    *status = stream_captures(stream_of(stream));
+    *status = stream_capture_status(stream_of(stream));
     return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t graph,

@@ -24,6 +24,7 @@ enum {
     INVALID_CONTEXT = 201,
     CONTEXT_DESTROYED = 709,
     CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_IS_INVALIDATED = 901,
     MODE_GLOBAL = 0,
 };
 
@@ -43,12 +44,18 @@ static int forbidden(void) {
     return stream_invalidate_captures(thread_mode) ? CAPTURE_UNSUPPORTED : 0;
 }
 
+// The error of what cannot be added to an invalidated capture any more.
+static int invalidated(cudaStream_t stream) {
+    bool is = stream_capture_status(stream_of(stream)) == CAPTURE_INVALIDATED;
+    return is ? CAPTURE_IS_INVALIDATED : 0;
+}
+
 static int is_capturing(cudaStream_t stream, int *status) {
     int error = fault_of_call("cuStreamIsCapturing");
     *status = 0;
     if (error == FAULT_CAPTURING) *status = 1;
     if (error) return error == FAULT_CAPTURING ? 0 : error;
-    *status = stream_captures(stream_of(stream));
+    *status = stream_capture_status(stream_of(stream));
     return 0;
 }
 
@@ -56,8 +63,8 @@ static int capture_info(cudaStream_t stream, int *status, uint64_t *id, void *gr
                         void *dependencies, void *count) {
     (void)graph, (void)dependencies, (void)count;
     int error = fault_of_call("cuStreamGetCaptureInfo_v2");
-    *status = error ? 0 : stream_captures(stream_of(stream));
-    if (*status && id) *id = stream_capture_id(stream_of(stream));
+    *status = error ? 0 : stream_capture_status(stream_of(stream));
+    if (*status == CAPTURE_ACTIVE && id) *id = stream_capture_id(stream_of(stream));
     return error;
 }
 
@@ -95,6 +102,7 @@ static void free_task(struct task *task) { free(task); }
 static int record_event(struct driver_event *event, cudaStream_t stream) {
     int error = fault_of_call("cuEventRecord");
     if (!error) error = event_problem(event);
+    if (!error) error = invalidated(stream);
     if (error) return error;
     struct stream *queue = stream_of(stream);
     event->in_graph = stream_captures(queue);
@@ -297,6 +305,7 @@ static int launch_kernel(void *kernel, unsigned blocks_x, unsigned blocks_y, uns
                          void **extra) {
     (void)shared_bytes, (void)extra;
     int error = fault_of_call("cuLaunchKernel");
+    if (!error) error = invalidated(stream);
     if (error) return error;
     if (!kernel || !arguments || !arguments[0]) return cudaErrorInvalidValue;
     if (!blocks_x || !blocks_y || !blocks_z) return cudaErrorInvalidValue;

@@ -139,8 +139,9 @@ ncclResult_t ncclGroupStart(void) {
     return ncclSuccess;
 }
 
-// The plan of the first entry's communicator and stream; those entries are taken out.
-static void launch_first(void) {
+// The plan of the first entry's communicator and stream; those entries are taken out. False: it
+// cannot be launched.
+static bool launch_first(void) {
     struct comm *comm = group.entries[0].comm;
     struct stream *stream = group.entries[0].stream;
     struct work *works = calloc((size_t)group.count, sizeof *works);
@@ -150,19 +151,22 @@ static void launch_first(void) {
         else group.entries[left++] = group.entries[i];
     }
     group.count = left;
-    plan_launch(plan_make(comm, stream, works, taken, group.api));
+    bool launched = plan_launch(plan_make(comm, stream, works, taken, group.api));
     free(works);
+    return launched;
 }
 
 ncclResult_t ncclGroupEnd(void) {
     if (group.depth == 0) return fail(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
     if (--group.depth) return ncclSuccess;
     report_group_ends(group.api);
-    while (group.count) launch_first();
+    bool launched = true;
+    while (group.count) launched &= launch_first();
     report_group_stop(group.api);
     free(group.entries);
     memset(&group, 0, sizeof group);
-    return ncclSuccess;
+    if (launched) return ncclSuccess;
+    return fail(ncclUnhandledCudaError, "the capture of the stream has been invalidated");
 }
 
 static ncclResult_t check(const struct transfer_spec *spec, struct comm *comm) {

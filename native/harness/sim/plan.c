@@ -140,16 +140,18 @@ static void stand_still(const struct comm *comm) {
     while (!fabric_aborted(comm->fabric)) sim_sleep_until(sim_now_ns() + SLEEP_NS);
 }
 
-void plan_launch(struct plan *plan) {
+bool plan_launch(struct plan *plan) {
     runtime_use_current_device();
     make_runs(plan);
     if (plan->holds & NCCLSCOPE_HOLD_LAUNCH) stand_still(plan->comm);
     void *launch = report_launch_start(plan);
+    bool is_lost = stream_capture_status(plan->stream) == CAPTURE_INVALIDATED;
     stream_add(plan->stream, &plan->task);
     report_launch_stop(launch);
     bool once = plan->captured && !plan_reports_replays(plan) && settings()->version >= 22700;
-    if (!plan->captured || once) report_works(plan);
+    if (!is_lost && (!plan->captured || once)) report_works(plan);
     task_release(&plan->task);
+    return !is_lost;
 }
 
 static uint64_t plan_ticket(struct task *task) {

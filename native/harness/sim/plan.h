@@ -10,7 +10,8 @@ bool plan_reports_replays(const struct plan *plan);
 // `works` in the order of the calls.
 struct plan *plan_make(struct comm *comm, struct stream *stream, const struct work *works,
                        int count, void *group_api);
-// Launches it, or adds it to a graph, with everything that NCCL reports while it does so.
-void plan_launch(struct plan *plan);
+// Launches it, or adds it to a graph, with everything that NCCL reports while it does so. False:
+// the stream's capture has been invalidated, and nothing is launched.
+bool plan_launch(struct plan *plan);
 
 #endif

@@ -24,6 +24,8 @@ struct stream {
     uint64_t added, done;
     int64_t end_ns;  // of the last task
     struct graph *capture;
+    bool forked, joined;  // came to the capture by an event; and another one waits for its end
+    int captured;         // tasks that it has added to the capture
     bool closing;
     int watchers;         // who keeps it from being freed
     struct stream *next;  // in the list of all
@@ -36,10 +38,12 @@ struct graph {
     uint64_t id;
     int mode;
     pthread_t thread;
-    bool invalid;
+    _Atomic bool invalid;
 };
 
 enum { CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED };
+// CUDA's errors.
+enum { ILLEGAL_STATE = 401, INVALIDATED = 901, MERGE = 902, UNMATCHED, UNJOINED, ISOLATION };
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream *all_streams, *default_stream;
@@ -144,13 +148,13 @@ void stream_add(struct stream *stream, struct task *task) {
         enqueue(stream, task);
         return;
     }
+    if (graph->invalid) {
+        task_release(task);
+        return;
+    }
     graph_add(graph, task);
-}
-
-bool stream_captures(struct stream *stream) { return stream->capture != NULL; }
-
-uint64_t stream_capture_id(struct stream *stream) {
-    return stream->capture ? stream->capture->id : 0;
+    stream->captured++;
+    stream->joined = false;
 }
 
 static bool forbids(const struct graph *capture, int thread_mode) {
@@ -220,7 +224,65 @@ void stream_wait_all(void) {
     free(watched);
 }
 
-// ---- graphs ----
+// ---- captures ----
+int stream_capture_status(struct stream *stream) {
+    if (!stream->capture) return CAPTURE_NONE;
+    return stream->capture->invalid ? CAPTURE_INVALIDATED : CAPTURE_ACTIVE;
+}
+
+bool stream_captures(struct stream *stream) {
+    return stream_capture_status(stream) == CAPTURE_ACTIVE;
+}
+
+uint64_t stream_capture_id(struct stream *stream) {
+    return stream_captures(stream) ? stream->capture->id : 0;
+}
+
+struct capture_point stream_capture_point(struct stream *stream) {
+    return (struct capture_point){stream_capture_id(stream), stream, stream->captured};
+}
+
+static struct graph *capture_of_id(uint64_t id) {
+    struct stream *stream = all_streams;
+    while (stream && !(stream->capture && stream->capture->id == id)) stream = stream->next;
+    return stream ? stream->capture : NULL;
+}
+
+static int join(struct stream *stream, struct capture_point point) {
+    struct graph *capture = capture_of_id(point.capture);
+    if (!capture && !stream->capture) return ILLEGAL_STATE;
+    if (!capture) {
+        stream->capture->invalid = true;
+        return ISOLATION;
+    }
+    if (capture->invalid || (stream->capture && stream->capture->invalid)) return INVALIDATED;
+    if (stream->capture && stream->capture != capture) {
+        stream->capture->invalid = capture->invalid = true;
+        return MERGE;
+    }
+    if (!stream->capture) {
+        stream->capture = capture;
+        stream->forked = true;
+        stream->joined = false;
+        stream->captured = 0;
+    } else if (point.stream != stream && point.tasks == point.stream->captured)
+        point.stream->joined = true;
+    return 0;
+}
+
+int stream_wait_for_point(struct stream *stream, struct capture_point point) {
+    pthread_mutex_lock(&list_lock);
+    int error = join(stream, point);
+    pthread_mutex_unlock(&list_lock);
+    return error;
+}
+
+void stream_invalidate_capture(struct stream *stream) {
+    pthread_mutex_lock(&list_lock);
+    if (stream->capture) stream->capture->invalid = true;
+    pthread_mutex_unlock(&list_lock);
+}
+
 bool stream_begin_capture(struct stream *stream, int mode) {
     static _Atomic uint64_t captures;
     if (stream->capture) return false;
@@ -230,20 +292,41 @@ bool stream_begin_capture(struct stream *stream, int mode) {
     graph->thread = pthread_self();
     pthread_mutex_lock(&list_lock);
     stream->capture = graph;
+    stream->forked = false;
+    stream->captured = 0;
     pthread_mutex_unlock(&list_lock);
     return true;
 }
 
-struct graph *stream_end_capture(struct stream *stream) {
-    pthread_mutex_lock(&list_lock);
-    struct graph *graph = stream->capture;
-    stream->capture = NULL;
-    pthread_mutex_unlock(&list_lock);
-    if (!graph || !graph->invalid) return graph;
-    graph_release(graph);
-    return NULL;
+// Ends the capture in all of its streams. An invalidated one ends in a forked stream, too, if that
+// is the one that the program ends.
+static int end_capture(struct stream *ended, struct graph *graph) {
+    int error = graph->invalid ? INVALIDATED : 0;
+    if (!error && ended->forked) {
+        graph->invalid = true;
+        return UNMATCHED;
+    }
+    for (struct stream *stream = all_streams; stream; stream = stream->next) {
+        if (stream->capture != graph) continue;
+        if (!error && stream->forked && !stream->joined) error = UNJOINED;
+        stream->capture = NULL;
+    }
+    return error;
 }
 
+int stream_end_capture(struct stream *stream, struct graph **made) {
+    *made = NULL;
+    pthread_mutex_lock(&list_lock);
+    struct graph *graph = stream->capture;
+    int error = graph ? end_capture(stream, graph) : ILLEGAL_STATE;
+    pthread_mutex_unlock(&list_lock);
+    if (error == UNMATCHED || !graph) return error;
+    if (error) graph_release(graph);
+    else *made = graph;
+    return error;
+}
+
+// ---- graphs ----
 struct graph *graph_make(void) { return calloc(1, sizeof(struct graph)); }
 
 void graph_append(struct graph *graph, const struct graph *other) {

@@ -29,11 +29,29 @@ void sim_sleep_until(int64_t t);
 
 struct stream *stream_make(void);
 struct stream *stream_of(struct stream *given);  // the default one for NULL
-// Queues the task, or adds it to the graph that is being captured. Takes the caller's hold.
+// Queues the task, or adds it to the graph that is being captured; in an invalidated capture it is
+// gone. Takes the caller's hold.
 void stream_add(struct stream *stream, struct task *task);
-bool stream_captures(struct stream *stream);
+
+// ---- captures: of a stream, and of those that join it through events ----
+// CUDA's numbers of a stream's status.
+enum { CAPTURE_NONE, CAPTURE_ACTIVE, CAPTURE_INVALIDATED };
+int stream_capture_status(struct stream *stream);
+bool stream_captures(struct stream *stream);  // a valid capture
 // The number of the capture that is under way, unlike that of any other; 0: none is.
 uint64_t stream_capture_id(struct stream *stream);
+// A place in a capture, as an event keeps it that was recorded there. `capture` 0: in none.
+struct capture_point {
+    uint64_t capture;
+    struct stream *stream;
+    int tasks;  // that the stream had added
+};
+struct capture_point stream_capture_point(struct stream *stream);
+// The stream waits for a place in a capture: it joins the capture, or the capture's other stream is
+// joined to it. CUDA's error, else 0.
+int stream_wait_for_point(struct stream *stream, struct capture_point point);
+// The program did what its capture forbids.
+void stream_invalidate_capture(struct stream *stream);
 // Invalidates the captures that forbid an unsafe call by this thread, whose own mode is given as
 // CUDA's number; false where there are none.
 bool stream_invalidate_captures(int thread_mode);
@@ -43,8 +61,8 @@ void stream_destroy(struct stream *stream);
 void stream_wait_all(void);
 
 bool stream_begin_capture(struct stream *stream, int mode);
-// NULL: there is none, or it was invalidated.
-struct graph *stream_end_capture(struct stream *stream);
+// CUDA's error, else 0 and the graph.
+int stream_end_capture(struct stream *stream, struct graph **graph);
 struct graph *graph_make(void);
 // Adds another graph's tasks.
 void graph_append(struct graph *graph, const struct graph *other);
