@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,12 +107,36 @@ def run_sampled(
     **variables: str,
 ) -> list[Rank]:
     """Runs the cases of sampled_workload.py; every rank must exit with `codes`."""
-    base = {name: value for name, value in os.environ.items() if not name.startswith("NCCL")}
-    shared = base | {
+    recorded = {
         "NCCL_PROFILER_PLUGIN": str(plugin_path()),
         "NCCLSCOPE_DIR": str(capture),
         "NCCLSCOPE_MODE": mode,
         "NCCLSCOPE_GPU_TIMING": "sampled",
+    }
+    printed = _run(cases, ranks, release, one_host, codes, recorded | variables)
+    by_pid = {folder.name.split(".")[-2]: folder for folder in process_folders(capture)}
+    return [Rank(by_pid[str(pid)], lines) for pid, lines in printed.items()]
+
+
+def run_without_plugin(
+    *cases: str, ranks: int = 2, release: str = "2.28"
+) -> list[list[dict[str, Any]]]:
+    """What the ranks print where nobody profiles them."""
+    nobody = {"NCCL_PROFILER_PLUGIN": "none"}
+    return list(_run(cases, ranks, release, True, 0, nobody).values())
+
+
+def _run(
+    cases: Sequence[str],
+    ranks: int,
+    release: str,
+    one_host: bool,
+    codes: int,
+    variables: dict[str, str],
+) -> dict[int, list[dict[str, Any]]]:
+    """What each process printed."""
+    base = {name: value for name, value in os.environ.items() if not name.startswith("NCCL")}
+    shared = base | {
         "NCCLSCOPE_SIM_RELEASE": release,
         "WORLD_SIZE": str(ranks),
         "ID": SimulatedNccl().unique_id().hex(),
@@ -128,11 +153,10 @@ def run_sampled(
         for job in jobs:
             job.kill()
     assert [job.returncode for job in jobs] == [codes] * ranks
-    by_pid = {folder.name.split(".")[-2]: folder for folder in process_folders(capture)}
-    return [
-        Rank(by_pid[str(job.pid)], [json.loads(line) for line in output.splitlines()])
+    return {
+        job.pid: [json.loads(line) for line in output.splitlines()]
         for job, output in zip(jobs, outputs, strict=True)
-    ]
+    }
 
 
 def run_calibrated(

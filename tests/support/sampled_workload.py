@@ -136,22 +136,135 @@ def device_reset(calls: int) -> None:
     eager(calls)
 
 
-def graph_of(mode: int, calls: int, stream: c.c_void_p) -> c.c_void_p:
-    """So many captured calls."""
-    do("cudaStreamBeginCapture", stream, mode)
-    for _ in range(calls):
-        all_reduce(1024, stream)
+def end_capture(stream: c.c_void_p) -> c.c_void_p:
     graph = c.c_void_p()
     do("cudaStreamEndCapture", stream, c.byref(graph))
     return graph
 
 
-def captured(mode: int, calls: int, stream: c.c_void_p) -> c.c_void_p:
-    """A graph of so many calls, ready to be launched."""
-    graph = graph_of(mode, calls, stream)
+def graph_of(mode: int, calls: int, stream: c.c_void_p) -> c.c_void_p:
+    """So many captured calls."""
+    do("cudaStreamBeginCapture", stream, mode)
+    for _ in range(calls):
+        all_reduce(1024, stream)
+    return end_capture(stream)
+
+
+def instantiated(graph: c.c_void_p) -> c.c_void_p:
+    """The graph, ready to be launched; it is destroyed."""
     ready = made("cudaGraphInstantiate", graph, c.c_ulonglong(0))
     do("cudaGraphDestroy", graph)
     return ready
+
+
+def captured(mode: int, calls: int, stream: c.c_void_p) -> c.c_void_p:
+    """A graph of so many calls, ready to be launched."""
+    return instantiated(graph_of(mode, calls, stream))
+
+
+def wait_for(stream: c.c_void_p, other: c.c_void_p) -> None:
+    """What comes to a stream now is behind what the other one has."""
+    event = made("cudaEventCreate")
+    do("cudaEventRecord", event, other)
+    do("cudaStreamWaitEvent", stream, event, 0)
+    do("cudaEventDestroy", event)
+
+
+def forked_captures(replays: int) -> None:
+    """Captures over two streams: the second joins the first by an event, and is joined to it again.
+    The first captured call is one of the second stream, then one of the first.
+    """
+    branch = made("cudaStreamCreate")
+    for more, streams in enumerate(((branch, STREAM, branch), (STREAM, branch, STREAM))):
+        eager(4)
+        do("cudaStreamBeginCapture", STREAM, GLOBAL)
+        wait_for(branch, STREAM)
+        for stream in streams:
+            all_reduce(1024, stream)
+        wait_for(STREAM, branch)
+        all_reduce(1024, STREAM)
+        graph = instantiated(end_capture(STREAM))
+        for _ in range(replays + more):
+            do("cudaGraphLaunch", graph, STREAM)
+            all_reduce(4096)
+        do("cudaStreamSynchronize", STREAM)
+        all_reduce(4096, branch)
+        do("cudaStreamSynchronize", branch)
+        do("cudaGraphExecDestroy", graph)
+
+
+def simultaneous_captures(replays: int) -> None:
+    """Two threads with a communicator each capture at the same time, with timed calls before and
+    after: one in a mode in which nobody, the other in one in which this thread may do nothing unsafe.
+    """
+    parts = [c.c_void_p() for _ in range(2)]
+    for part in parts:
+        do("ncclCommSplit", COMM, 0, RANK, c.byref(part), None)
+    meet = threading.Barrier(2, timeout=20)
+    done = []
+
+    def work(number: int) -> None:
+        stream, graph = made("cudaStreamCreate"), c.c_void_p()
+
+        def call() -> None:
+            do("ncclAllReduce", SEND, RECV, c.c_size_t(512), FLOAT32, SUM, parts[number], stream)
+
+        for _ in range(8):
+            call()
+        meet.wait()
+        do("cudaStreamBeginCapture", stream, (GLOBAL, THREAD_LOCAL)[number])
+        meet.wait()
+        for _ in range(3 + number):
+            call()
+        meet.wait()
+        code = LIBRARY.cudaStreamEndCapture(stream, c.byref(graph))
+        ready = instantiated(graph)
+        for _ in range(replays + number):
+            do("cudaGraphLaunch", ready, stream)
+            call()
+        do("cudaStreamSynchronize", stream)
+        do("cudaGraphExecDestroy", ready)
+        done.append(code)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    print(json.dumps({"end_capture": done}), flush=True)
+    for part in parts:
+        do("ncclCommDestroy", part)
+
+
+def invalidated_captures(replays: int) -> None:
+    """Captures that the program spoils: it waits for the stream that it captures, or does not join
+    another one again. Eager and captured calls follow.
+    """
+    branch, codes = made("cudaStreamCreate"), []
+    for spoils in ("waits", "forks"):
+        eager(2)
+        graph = c.c_void_p()
+        do("cudaStreamBeginCapture", STREAM, GLOBAL)
+        all_reduce(1024)
+        if spoils == "waits":
+            codes.append(LIBRARY.cudaStreamSynchronize(STREAM))
+            arguments = (SEND, RECV, c.c_size_t(1024), FLOAT32, SUM, COMM, STREAM)
+            codes += [LIBRARY.ncclAllReduce(*arguments) for _ in range(2)]
+        else:
+            wait_for(branch, STREAM)
+            all_reduce(1024, branch)
+        codes.append(LIBRARY.cudaStreamEndCapture(STREAM, c.byref(graph)))
+        codes.append(int(graph.value is None))
+        codes += [LIBRARY.cudaGetLastError(), LIBRARY.cudaGetLastError()]
+        eager(20)
+        all_reduce(4096, branch)
+        again = captured(GLOBAL, 2, STREAM)
+        for _ in range(replays):
+            do("cudaGraphLaunch", again, STREAM)
+        do("cudaStreamSynchronize", STREAM)
+        do("cudaStreamSynchronize", branch)
+        do("cudaGraphExecDestroy", again)
+    print(json.dumps({"codes": codes}), flush=True)
 
 
 def graphs(replays: int) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ncclscope.analysis import summary_from_counters
-from ncclscope.analysis.selection import DEFAULT_BY
+from ncclscope.analysis import summary_from_counters, summary_from_operations
+from ncclscope.analysis.selection import DEFAULT_BY, Selection
 from ncclscope.capture import layout
+from ncclscope.capture.call_counts import CallKey
 from ncclscope.capture.housekeeping import identity_of, process_folders
 from ncclscope.model.build import open_model
 from tests.support.callback_script import every_event
@@ -24,6 +25,7 @@ from tests.support.sampled_jobs import (
     launches,
     run_calibrated,
     run_sampled,
+    run_without_plugin,
     sums,
 )
 
@@ -39,6 +41,10 @@ def last_counts(rank: Rank) -> list[tuple[int, int]]:
     """The last count of each capture, in order, and whether there may be more."""
     last = {int(slot["capture"]): slot for slot in rank.meta("GraphReplays")}
     return [(int(slot["replays"]), int(slot["at_least"])) for _, slot in sorted(last.items())]
+
+
+def calls_by_key(rank: Rank) -> list[tuple[CallKey, int]]:
+    return [(count.key, count.calls) for count in rank.call_counts(layout.LEVEL_WORK)]
 
 
 def notes_of(rank: Rank) -> bytes:
@@ -146,6 +152,69 @@ def test_a_graph_that_is_destroyed_while_its_markers_are_pending_is_counted(
 ) -> None:
     for rank in run_calibrated(tmp_path / "c", "destroyed_graph:5"):
         assert last_counts(rank) == [(5, 0)]
+
+
+@pytest.mark.parametrize("release", ["2.28", "2.32"])
+def test_a_capture_over_two_streams_has_one_marker(tmp_path: Path, release: str) -> None:
+    """Its first captured call is one of the stream that joined, then one of its own. Each graph has
+    four calls; they are replayed five and six times.
+    """
+    for rank in run_sampled(tmp_path / "c", "forked_captures:5", mode="trace", release=release):
+        assert last_counts(rank) == [(5, 0), (6, 0)]
+        made = launches(rank)
+        assert made["captured"] == 8
+        assert made["timed"] == made["sampled"] >= 8
+        captured = rank.slots("KernelLaunch")["capture"]
+        assert sorted(captured[captured != 0]) == [1] * 4 + [2] * 4, "both streams, one capture"
+    model = open_model(tmp_path / "c")
+    replays = model.tables["operations"]["replays"]
+    assert int(replays[replays > 0].sum()) == 2 * 4 * (5 + 6)
+    summary = summary_from_operations.summarize(model, Selection(), DEFAULT_BY)
+    assert summary.total.operations == 2 * (4 * (5 + 6) + 2 * (4 + 1) + 5 + 6)
+
+
+@pytest.mark.parametrize("mode", ["profile", "trace"])
+def test_two_threads_capture_at_once(tmp_path: Path, mode: str) -> None:
+    """Graphs of three and four calls, replayed five and six times. Neither capture is disturbed by
+    what the recorder does in the other thread, and timed calls before and after are timed.
+    """
+    case = "simultaneous_captures:5"
+    alone = run_without_plugin(case)
+    ranks = run_sampled(tmp_path / "c", case, mode=mode)
+    assert [rank.printed for rank in ranks] == alone == [[{"end_capture": [0, 0]}]] * 2
+    for rank in ranks:
+        last = {int(slot["capture"]): slot for slot in rank.meta("GraphReplays")}
+        counted = [
+            (int(slot["launches"]), int(slot["replays"]), int(slot["at_least"]))
+            for slot in last.values()
+        ]
+        assert sorted(counted) == [(3, 5, 0), (4, 6, 0)]
+        calls = {int(slot["capture"]): int(slot["calls"]) for slot in rank.meta("GraphCall")}
+        assert calls == {number: int(slot["launches"]) for number, slot in last.items()}
+        made = launches(rank)
+        assert made["captured"] == 3 + 4
+        assert made["timed"] == made["sampled"] >= 2 * 8
+
+
+@pytest.mark.parametrize("mode", ["profile", "trace"])
+def test_a_capture_that_the_program_spoils_stays_its_own_affair(tmp_path: Path, mode: str) -> None:
+    """It waits for the stream that it captures (900, then 901), and leaves another one unjoined
+    (904): every call returns what it returns without the recorder. Of each graph after that five
+    replays are counted, and none of the spoilt ones.
+    """
+    case = "invalidated_captures:5"
+    alone = run_without_plugin(case)
+    spoilt = [900, 1, 1, 901, 1, 901, 0], [904, 1, 904, 0]
+    ranks = run_sampled(tmp_path / "c", case, mode=mode)
+    assert [rank.printed for rank in ranks] == alone == [[{"codes": [*spoilt[0], *spoilt[1]]}]] * 2
+    for rank in ranks:
+        assert last_counts(rank) == [(0, 0), (5, 0), (0, 0), (5, 0)]
+        made = launches(rank)
+        assert made["timed"] == made["sampled"] >= 8, "no error of the context"
+        eager_calls = 2 * (2 + 20 + 1)
+        counted = {key.count: calls for key, calls in calls_by_key(rank)}
+        assert counted[4096] == eager_calls
+        assert b"not timed any more" not in notes_of(rank)
 
 
 # ---- contexts ----
