@@ -13,6 +13,7 @@ from ncclscope.capture import layout
 from ncclscope.capture.process import open_process
 from ncclscope.capture.salvage import salvage
 from ncclscope.nccl.events import BIT
+from tests.support.player import ncclscope
 from tests.support.sampled_jobs import (
     EVENT_FUNCTIONS,
     MARKER_FUNCTIONS,
@@ -390,3 +391,26 @@ def test_the_identity_says_which_timing_is_in_force(
     assert rank.identity["gpu_timing.in_force"] == in_force
     assert why in rank.identity["gpu_timing.reason"]
     assert bool(int(rank.meta("Comm")["mask"][0]) & BIT["KernelCh"]) == (in_force == "kernel")
+
+
+@pytest.mark.parametrize("mode", ["profile", "trace", "full"])
+def test_nothing_is_sampled_where_nccl_reports_no_launches(tmp_path: Path, mode: str) -> None:
+    """Interface v4, NCCL 2.27: KernelCh in its place is not switched on at any time."""
+    ranks = run_sampled(
+        tmp_path / "c", "eager:40", "messages:10", "graphs:3", mode=mode, release="2.27"
+    )
+    why = "NCCL's profiler interface v4 reports no launches to sample"
+    for rank in ranks:
+        assert rank.identity["gpu_timing.in_force"] == "off"
+        assert rank.identity["gpu_timing.reason"] == why
+        assert not int(rank.meta("Comm")["mask"][0]) & BIT["KernelCh"]
+        assert launches(rank) == {}
+        calls = {count.key.count: count.calls for count in rank.call_counts(layout.LEVEL_WORK)}
+        assert calls[4096] == 40 + 3 + 4 + 5, "eager, and between replays"
+        assert sums(rank)[1:] == (0, 0, 0)
+    said = ncclscope("report", tmp_path / "c", env={"COLUMNS": "160"}).stdout
+    assert f"GPU timing off (asked for sampled): {why}" in said
+    assert "from a sample" not in said
+    refused = ncclscope("ctl", tmp_path / "c", "--gpu-timing", "sampled")
+    assert refused.returncode != 0
+    assert "Traceback" not in refused.stderr
