@@ -8,6 +8,7 @@ overlap.py        whether work runs beside the kernel before, or needs its end
 dependencies.py   which event each event followed
 late_calls.py     whether late calls waited for a kernel, or their host was busy
 usual_lengths.py  how long each edge between events usually is
+shared_work.py    work between collectives that stages without peers have in common
 own_past.py       usual transfers of a communicator without peers
 delays.py         waits charged to the edges that were longer than usual
 origins.py        charges by rank and communicator: the account of waiting
@@ -15,8 +16,10 @@ critical_path.py  the chain of events that a run or a span of it is as long as
 path_parts.py     what a path runs through
 path_edges.py     a path edge by edge
 windows.py        the account of a long run, one window of time after another
+standing_out.py   ranks and communicators that stand out among their peers
 root_causes.py    ranks and communicators whose delays make the run longer
 main_origin.py    the one rank of a few that most waiting begins on
+whole_hosts.py    a host all of whose ranks take longer than any other rank
 slower_groups.py  communicators that are far slower than their peers
 pauses.py         single delays of ranks that cost a notable part of the run
 own_courses.py    work before a kernel that another kernel hides

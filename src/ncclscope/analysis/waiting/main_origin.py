@@ -24,6 +24,9 @@ from ncclscope.analysis.waiting.what_if import Change, WhatIf
 _MOST_RANKS = 16  # of more, one that costs much stands out
 _LEAST_OF_RUN = 0.04  # that it gains
 _TIMES_OTHERS = 3.0  # what the run gains without any other rank's delays
+# The same, and what began on any other rank, where ranks are tied loosely or the record has gaps: a
+# rank may be ahead of others there, and nobody loses time by that.
+_FAR_MORE = 4.0
 
 
 def main_origin(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
@@ -31,13 +34,16 @@ def main_origin(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
     hardly without those of any other one.
     """
     ranks = waiting.kernels.ranks
-    if what_if.has_gaps or len(ranks) > _MOST_RANKS or len(waiting.kernels) > MOST_KERNELS:
+    if len(ranks) > _MOST_RANKS or len(waiting.kernels) > MOST_KERNELS:
         return ()
-    if is_tied_loosely(waiting):
-        return ()
+    unclear = what_if.has_gaps or is_tied_loosely(waiting)
+    times_others = _FAR_MORE if unclear else _TIMES_OTHERS
     lengths = steady_charges(waiting)[:, :2].sum(axis=1)
-    place = int(np.argmax(sums_by_rank(waiting, lengths)))
+    began = sums_by_rank(waiting, lengths)
+    place = int(np.argmax(began))
     alone = np.arange(len(ranks)) == place
+    if unclear and began[place] < times_others * began[~alone].max():
+        return ()
     delays = delays_of(waiting, int(ranks[place]))
     if not delays.steady or not are_significant(waiting, lengths, place, alone):
         return ()
@@ -54,5 +60,7 @@ def main_origin(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
     gained = gained_ns(int(ranks[place]))
     if gained < _LEAST_OF_RUN * waiting.judged_ns:
         return ()
-    others = max(gained_ns(rank) for rank in ranks[~alone].tolist())
-    return (int(ranks[place]),) if gained >= _TIMES_OTHERS * others else ()
+    # Of a few ranks one has paused by chance, which is no habit.
+    habits = [rank for rank in ranks[~alone].tolist() if delays_of(waiting, rank).steady]
+    others = max(map(gained_ns, habits), default=0)
+    return (int(ranks[place]),) if gained >= times_others * others else ()

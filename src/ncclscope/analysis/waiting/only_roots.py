@@ -6,7 +6,7 @@ import numpy as np
 
 from ncclscope.analysis.waiting.arrivals import END
 from ncclscope.analysis.waiting.origins import Waiting
-from ncclscope.analysis.waiting.root_causes import LEAST_ON_PATH
+from ncclscope.analysis.waiting.standing_out import LEAST_ON_PATH
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from ncclscope.analysis.waiting.kernels import is_timed
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.rank_delays import Delays
-from ncclscope.analysis.waiting.root_causes import HABIT
+from ncclscope.analysis.waiting.standing_out import HABIT
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Floats, Ints
 from ncclscope.model.schema import NONE, RECV

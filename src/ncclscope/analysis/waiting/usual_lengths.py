@@ -23,6 +23,7 @@ from ncclscope.analysis.waiting.own_roles import with_own_roles
 from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.quantiles import MemberQuantiles, member_quantiles
 from ncclscope.analysis.waiting.shared_lengths import ranks_by_group, with_shared_lengths
+from ncclscope.analysis.waiting.shared_work import with_shared_work
 from ncclscope.analysis.waiting.slow_hosts import SlowHosts, slow_hosts
 from ncclscope.analysis.waiting.slow_ranks import STEADY, without_slowness
 from ncclscope.arrays import _abi
@@ -129,8 +130,12 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
     length, edge = (
         edges.column(values, event) for values in (dependencies.length_ns, dependencies.edge)
     )
+    if event == START:
+        position = with_shared_work(kernels, dependencies, edges.lasting)
+    else:
+        position = dependencies.position.astype(np.int64)
     # What the only root does in its role no other rank does.
-    place = dependencies.position.astype(np.int64) * 2 + kernels.serves
+    place = position * 2 + kernels.serves
     fine = place * 8 + edge
     back = edges.column(dependencies.back, event)
     held = (back == HELD_BACK) & (event != START)

@@ -92,7 +92,8 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
             continue
         if share_of[delays.rank] < _LEAST_SHARE and len(causes.ranks) > 1:
             continue  # found behind others, and not worth a sentence
-        if not _explains(context, delays, share_of[delays.rank]):
+        likely = max(causes.prediction.likely_gained_share, 0.0) if may_cost else 1.0
+        if not _explains(context, delays, min(share_of[delays.rank], likely)):
             continue  # its delays are too short for what it would cost
         prediction = causes.prediction if alone else None
         share = share_of[delays.rank]
