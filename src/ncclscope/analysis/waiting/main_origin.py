@@ -22,7 +22,7 @@ from ncclscope.analysis.waiting.rank_sums import (
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 
 _MOST_RANKS = 16  # of more, one that costs much stands out
-_LEAST_OF_RUN = 0.04  # that it gains
+LEAST_OF_RUN = 0.04  # that it gains
 _TIMES_OTHERS = 3.0  # what the run gains without any other rank's delays
 # The same, and what began on any other rank, where ranks are tied loosely or the record has gaps: a
 # rank may be ahead of others there, and nobody loses time by that.
@@ -58,7 +58,7 @@ def main_origin(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
         return one.run_now_ns - one.run_then_ns
 
     gained = gained_ns(int(ranks[place]))
-    if gained < _LEAST_OF_RUN * waiting.judged_ns:
+    if gained < LEAST_OF_RUN * waiting.judged_ns:
         return ()
     # Of a few ranks one has paused by chance, which is no habit.
     habits = [rank for rank in ranks[~alone].tolist() if delays_of(waiting, rank).steady]

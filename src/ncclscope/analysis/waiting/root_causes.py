@@ -152,12 +152,20 @@ def _pass_lateness_on(waiting: Waiting, late: tuple[Delays, ...], gained_ns: Int
     seldom = little & (waited_for < _HARDLY_ANY * waited_for[main])
     seldom &= np.array([delays.times < OFTEN for delays in late])
     ranks, wanted = [delays.rank for delays in late], {late[main].rank}
+    little &= ~_of_whole_hosts(waiting, ranks)  # these share a reason of their own
     for row in range(len(waiting.kernels.communicator_class)):
         members = set(waiting.run.ranks_of(row))
         others = np.isin(ranks, list(members - wanted))
         if wanted < members <= set(ranks) and little[others].all():
             seldom |= others
     return np.asarray(seldom)
+
+
+def _of_whole_hosts(waiting: Waiting, ranks: list[int]) -> Bools:
+    """Which of these ranks are on a host with all its ranks among them."""
+    node_of, everybody = waiting.run.node_of, waiting.kernels.ranks
+    left_out = node_of[everybody[~np.isin(everybody, ranks)]]
+    return ~np.isin(node_of[ranks], left_out)
 
 
 def certain_origins(waiting: Waiting, ranks: tuple[int, ...]) -> tuple[int, ...]:

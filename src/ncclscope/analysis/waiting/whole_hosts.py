@@ -8,15 +8,15 @@ stands out: now one and now another is the last. Together they do:
 
 import numpy as np
 
+from ncclscope.analysis.waiting.main_origin import LEAST_OF_RUN
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.rank_sums import sums_by_rank
 from ncclscope.analysis.waiting.replay import run_ns
+from ncclscope.analysis.waiting.standing_out import HABIT
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 
-_LEAST_RANKS = 4  # of the host; of fewer all are the longest by chance
+_SO_MANY_RANKS = 4  # of the host; of fewer all are the longest by chance
 _LONGER = 1.5  # times the longest rank of other hosts
-_LEAST_EXCESS = 0.03  # of the run
-_LEAST_OF_RUN = 0.04  # that it gains
 
 
 def whole_host(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
@@ -25,11 +25,11 @@ def whole_host(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
     node_of = waiting.run.node_of[ranks]
     longer = sums_by_rank(waiting, waiting.own_excess_ns)
     first = node_of == node_of[int(np.argmax(longer))]
-    if what_if.has_gaps or first.sum() < _LEAST_RANKS or 2 * first.sum() > len(ranks):
+    if what_if.has_gaps or first.sum() < _SO_MANY_RANKS or 2 * first.sum() > len(ranks):
         return ()
-    least = max(_LONGER * longer[~first].max(), _LEAST_EXCESS * waiting.judged_ns)
+    least = max(_LONGER * longer[~first].max(), HABIT * waiting.judged_ns)
     if longer[first].min() < least:
         return ()
     own = tuple(ranks[first].tolist())
     gained_ns = run_ns(waiting.arrivals.events_ns) - run_ns(what_if.events_ns(Change(ranks=own)))
-    return own if gained_ns >= _LEAST_OF_RUN * waiting.judged_ns else ()
+    return own if gained_ns >= LEAST_OF_RUN * waiting.judged_ns else ()

@@ -11,6 +11,10 @@ from ncclscope.humanize import duration, percent, ranks_in_words
 # A host stops a process for some milliseconds now and then: a healthy job of two H200 ranks has a
 # pause of 3.8 ms in its 114 ms.
 _SHORT_PAUSE_NS = 10_000_000
+# What stops a process varies: four such pauses of one rank had 4 to 11 ms. What the program does
+# every so many steps takes about as long each time.
+_ONE_LENGTH = 0.8  # of the longest
+_TIMES_ONE_LENGTH = 4
 _MOST_NAMED = 3
 
 
@@ -31,7 +35,9 @@ def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
     if times > 1:
         often = f"{times:,} times from {at_s} s on, for up to {longest}"
     who, whom, whose = _who(context, pauses.ranks)
-    is_problem = int(pauses.length_ns.max()) >= _SHORT_PAUSE_NS and not pauses.as_idle_root
+    shortest, most = int(pauses.length_ns.min()), int(pauses.length_ns.max())
+    of_one_length = times >= _TIMES_ONE_LENGTH and shortest >= _ONE_LENGTH * most
+    is_problem = (most >= _SHORT_PAUSE_NS or of_one_length) and not pauses.as_idle_root
     idle = f"{IDLE}; " if pauses.as_idle_root else ""
     return Finding(
         "straggler",
