@@ -346,10 +346,10 @@ class CounterReader:
         histograms = {}
         for number, key in enumerate(keys):  # a dozen
             rows = times[of_record == number]
-            events = rows["event_histogram"].sum(axis=0, dtype=np.int64)
+            sums = event_sums(rows, excess)
+            events = rows["event_histogram"][sums.count > 0].sum(axis=0, dtype=np.int64)
             running = np.cumsum(rows["gpu_histogram"].sum(axis=0, dtype=np.int64) + events)
-            sum_ns = float(rows["gpu_sum_ns"].sum(dtype=np.float64))
-            sum_ns += float(event_sums(rows, excess).sum_ns.sum())
+            sum_ns = float(rows["gpu_sum_ns"].sum(dtype=np.float64)) + float(sums.sum_ns.sum())
             total = int(running[-1])
             if total:
                 up_to = tuple(int(running[below - 1]) for below in _BUCKETS_BELOW)

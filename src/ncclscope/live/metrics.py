@@ -127,8 +127,8 @@ METRICS = (
     Metric("sized_gpu_seconds", COUNTER,
            "As gpu_seconds: what sized_bus_bytes took; by it, bus bandwidth.", _SIZED),
     Metric("operation_seconds", HISTOGRAM,
-           "Duration on the GPU, or the least it can be, as in least_gpu_seconds; size: upper end "
-           "of the class of message sizes.",
+           "Duration on the GPU of the timed operations, or the least it can be, as in "
+           "least_gpu_seconds; size: upper end of the class of message sizes.",
            ("function", "size")),
     Metric("communicator_gpu_seconds", COUNTER,
            "Time in AllReduce, AllGather and ReduceScatter by rank: what a rank has less than its "

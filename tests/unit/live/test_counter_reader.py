@@ -78,7 +78,7 @@ def test_a_function_without_a_factor_has_no_bus_bandwidth(monkeypatch: pytest.Mo
     assert (rates.algbw_gb_s, rates.busbw_gb_s) == (20 * MIB / 1000, None)
 
 
-def test_a_sample_stands_for_all_operations() -> None:
+def test_a_sample_stands_for_all_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     """200 operations, of which the first 8 took 1 ms each and 3 of the rest 20, 22 and 24 µs, each
     with an excess of 2 µs.
     """
@@ -100,5 +100,11 @@ def test_a_sample_stands_for_all_operations() -> None:
     assert sums.exact.tolist() == [True, False]
     assert sums.all_ns[0] == pytest.approx(8_000_000 + 192 * 22_000)
     assert 0.9e6 < sums.error_ns[0] < 2.5e6
+    records["tally"]["check"], records["tally"]["func"] = (1, 2), (1, 2)
+    monkeypatch.setattr(counter_reader, "read_call_counts", lambda path: records)
+    reading = CounterReader(Path("/none")).read(COMMUNICATORS, STRINGS, EventExcess(2000, 500))
+    ((key, histogram),) = reading.histograms.items()
+    assert key[0] == "AllReduce", "its times are upper bounds: they are in no histogram either"
+    assert (histogram.count, histogram.sum_seconds) == (11, pytest.approx(8_066_000 / 1e9))
     rough = counter_reader.event_sums(times, EventExcess(2000, 100_000))
     assert rough.exact.tolist() == [False, False]
