@@ -120,7 +120,7 @@ typedef int64_t i64;
 // M(number, constant, name): where GPU times come from.
 #define GPU_TIMINGS(M)                                                                              \
     M(1, KERNEL, kernel)    /* KernelCh of every operation */                                       \
-    M(2, SAMPLED, sampled)  /* a share: CUDA events around launches, or KernelCh in bursts */       \
+    M(2, SAMPLED, sampled)  /* a share, by CUDA events around launches */                           \
     M(3, OFF, off)                                                                                  \
     M(4, AUTO, auto)        /* never in force: one of the others is */
 
