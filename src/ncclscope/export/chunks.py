@@ -15,14 +15,31 @@ from ncclscope.model.sql_views import raw_columns, row_number, rows_of_table, se
 
 @dataclass(frozen=True, slots=True)
 class RowChunk:
-    """Some rows of a table. The query is valid until the next chunk is asked for."""
+    """Some rows of a table."""
 
-    query: str
-    rows: int
+    parts: tuple[Rows, ...]  # where its selected rows are
+    rows: int  # selected ones
     done: int  # rows that were asked for, up to the end of this chunk, selected or not
     of: int  # rows that were asked for
-    restricted: bool  # False: the chunk holds all rows of `parts`
-    parts: tuple[Rows, ...]
+
+
+def is_restricted(table: str, selection: Selection) -> bool:
+    """Whether an export leaves rows of a table out."""
+    return table in ("operations", "instances") and selection != Selection()
+
+
+def row_query(
+    model: Model, table: str, selection: Selection, without: frozenset[str] = frozenset()
+) -> str:
+    """What shows the selected rows among those of `register_rows`. `without`: columns that are not
+    shown. It has all names, so it is made once.
+    """
+    listed, where = select_list(model, table, without), _where(model, table, selection)
+    return f"select {listed} from raw where {where}"
+
+
+def _where(model: Model, table: str, selection: Selection) -> str:
+    return selection.sql(model, table) if is_restricted(table, selection) else "true"
 
 
 def chunks(
@@ -32,29 +49,36 @@ def chunks(
     selection: Selection,
     rows: int,
     within: Sequence[Rows] | None = None,
-    without: frozenset[str] = frozenset(),
 ) -> Iterator[RowChunk]:
     """Chunks of about `rows` selected rows, in their order; at least one, which may be empty.
-    `within`: of these rows; `without`: columns that are not shown.
+    `within`: of these rows.
     """
-    restricted = table in ("operations", "instances") and selection != Selection()
-    where = selection.sql(model, table) if restricted else "true"
-    query = f"select {select_list(model, table, without)} from raw where {where}"
+    where = _where(model, table, selection) if is_restricted(table, selection) else None
     asked = [(0, rows_of_table(model, table))] if within is None else within
     total = _length(asked)
     parts, done, selected, is_empty = list[Rows](), 0, 0, True
     for piece in _pieces(asked, rows):
         done += _length(piece)
-        selected += _count(connection, model, table, piece, where) if restricted else _length(piece)
         parts += piece
+        if where is None:
+            selected += _length(piece)
+        else:
+            register_rows(connection, model, table, piece)
+            count = f"select count(*) from raw where {where}"
+            selected += int(connection.execute(count).fetchall()[0][0])
         # A chunk with few selected rows grows on, so that files are not many and small.
         if selected and (2 * selected >= rows or done == total):
-            connection.register("raw", rows_in(model, table, parts))
-            yield RowChunk(query, selected, done, total, restricted, tuple(parts))
+            yield RowChunk(tuple(parts), selected, done, total)
             parts, selected, is_empty = [], 0, False
     if is_empty:
-        connection.register("raw", raw_columns(model, table, 0, 0))
-        yield RowChunk(query, 0, total, total, restricted, ((0, 0),))
+        yield RowChunk(((0, 0),), 0, total, total)
+
+
+def register_rows(
+    connection: duckdb.DuckDBPyConnection, model: Model, table: str, parts: Sequence[Rows]
+) -> None:
+    """Has `row_query` be about these rows of a table."""
+    connection.register("raw", rows_in(model, table, parts))
 
 
 def rows_in(model: Model, table: str, parts: Sequence[Rows]) -> Columns:
@@ -85,15 +109,3 @@ def _pieces(asked: Sequence[Rows], rows: int) -> Iterator[list[Rows]]:
                 piece, room = [], rows
     if piece:
         yield piece
-
-
-def _count(
-    connection: duckdb.DuckDBPyConnection,
-    model: Model,
-    table: str,
-    parts: Sequence[Rows],
-    where: str,
-) -> int:
-    """How many of these rows are selected."""
-    connection.register("raw", rows_in(model, table, parts))
-    return int(connection.execute(f"select count(*) from raw where {where}").fetchall()[0][0])

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ncclscope.analysis.selection import Selection
-from ncclscope.export.chunks import chunks
+from ncclscope.export.chunks import chunks, register_rows, row_query
 from ncclscope.export.result import ExportResult
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import CONTEXT_COLUMNS
@@ -61,10 +61,11 @@ def _write_chunks(
 ) -> ExportResult:
     """Copies chunk after chunk through a temporary file: DuckDB cannot append to a stream."""
     count = 0
+    query = f"select {chosen} from ({row_query(model, 'operations', selection)})"
     with open_connection() as connection:
         for number, chunk in enumerate(chunks(connection, model, "operations", selection, ROWS)):
             options = copy_options[min(number, 1)]
-            query = f"select {chosen} from ({chunk.query})"
+            register_rows(connection, model, "operations", chunk.parts)
             copy_to_file(connection, f"copy ({query}) to {literal(str(file))} ({options})")
             with file.open("rb") as lines:
                 shutil.copyfileobj(lines, out, 1 << 20)

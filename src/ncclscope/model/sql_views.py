@@ -6,7 +6,7 @@ number comes first, and numbers of communicators and nodes are followed by their
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -190,12 +190,29 @@ def create_small_tables(connection: duckdb.DuckDBPyConnection, model: Model) -> 
         ("nodes", _nodes(model)),
     ):
         columns = SMALL_TABLES[table]
-        listed = ", ".join(f'"{column.name}" {SQL_TYPES[column.dtype]}' for column in columns)
-        connection.execute(f"create temp table {table} ({listed})")
-        if rows:
-            places = ", ".join("?" * len(columns))
-            values = [[row[column.name] for column in columns] for row in rows]
-            connection.executemany(f"insert into {table} values ({places})", values)
+        if not rows:
+            listed = ", ".join(f'"{column.name}" {SQL_TYPES[column.dtype]}' for column in columns)
+            connection.execute(f"create temp table {table} ({listed})")
+            continue
+        # One statement for each of ten thousand rows would take ten seconds.
+        connection.register("raw_rows", {c.name: _values(rows, c) for c in columns})
+        listed = ", ".join(
+            f'cast("{column.name}" as varchar) as "{column.name}"'
+            if column.dtype == "text"
+            else f'cast(nullif("{column.name}", {NONE}) as {SQL_TYPES[column.dtype]})'
+            f' as "{column.name}"'
+            for column in columns
+        )
+        connection.execute(f"create temp table {table} as select {listed} from raw_rows")
+        connection.unregister("raw_rows")
+
+
+def _values(rows: Sequence[Mapping[str, Any]], column: Column) -> np.ndarray:
+    """A column of rows that have None for what is not known."""
+    values = [row[column.name] for row in rows]
+    if column.dtype == "text":
+        return np.array(values, object)
+    return np.array([NONE if value is None else value for value in values], np.int64)
 
 
 def _known(row: ProcessRow | GpuRow) -> dict[str, Any]:

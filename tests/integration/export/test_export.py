@@ -180,11 +180,12 @@ def test_names_from_the_job_do_not_break_lines(tmp_path: Path) -> None:
 def test_pieces_are_neither_small_nor_lost(capture: Capture) -> None:
     model = capture.model
     only = Selection(functions=("Reduce",))
+    query = f"select operation from ({chunks.row_query(model, 'operations', only)})"
+    pieces = []
     with open_connection() as connection:
-        pieces = [
-            (piece.rows, connection.execute(f"select operation from ({piece.query})").fetchall())
-            for piece in chunks.chunks(connection, model, "operations", only, 20)
-        ]
+        for piece in chunks.chunks(connection, model, "operations", only, 20):
+            chunks.register_rows(connection, model, "operations", piece.parts)
+            pieces.append((piece.rows, connection.execute(query).fetchall()))
     assert all(count == len(rows) for count, rows in pieces)
     assert all(count >= 10 for count, _ in pieces[:-1])
     assert len(pieces) > 1
