@@ -182,3 +182,13 @@ def test_verbs_that_need_events_say_that_logs_were_removed(
         assert "of 2 processes: `ncclscope decode --remove-raw` removed" in capsys.readouterr().err
     assert main(["report", str(decoded)]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_decoded_files_are_a_fraction_of_the_log(tmp_path: Path) -> None:
+    """Operations of mode trace are a twentieth of their log, with channels and launches a tenth."""
+    synthetic(tmp_path / "c", SyntheticSpec(processes=1, operations=5_000))
+    logs = sum(path.stat().st_size for path in _logs(tmp_path / "c"))
+    decode_capture(tmp_path / "c", remove_raw=False)
+    files = {path.name: path.stat().st_size for path in (tmp_path / "c").glob("*/decoded.*")}
+    assert files["decoded.operations.parquet"] <= logs / 20
+    assert sum(files.values()) <= logs / 10
