@@ -9,6 +9,7 @@ the same files and writes the same bytes to the same place.
 
 import importlib
 import itertools
+import logging
 import secrets
 import socket
 import time
@@ -96,6 +97,7 @@ def check_distributed(on: str) -> Any:
 @contextmanager
 def _client(on: str) -> Iterator[Any]:
     distributed = check_distributed(on)
+    logging.getLogger("asyncio").addFilter(_is_news)
     path = on.removeprefix("file:")
     where = {"scheduler_file": path} if on.startswith("file:") else {"address": on}
     if on.startswith("file:") and not Path(path).is_file():
@@ -109,6 +111,13 @@ def _client(on: str) -> Iterator[Any]:
         yield client
     finally:
         client.close()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether asyncio should report something. On Ctrl-C Dask leaves behind what waits for tasks:
+    a traceback.
+    """
+    return record.exc_info is None or type(record.exc_info[1]).__name__ != "AllExit"
 
 
 def _wait_for_workers(client: Any, on: str, workers: int, within_s: float) -> None:

@@ -8,6 +8,7 @@ is an error, and never taken for nothing.
 import errno
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -18,6 +19,7 @@ _PAUSE_S = 0.2
 _CHANGING = ("live", "arena.partial")  # while a job runs
 _LOG, _DECODED = "log.", "decoded."
 _patience_s: ContextVar[float] = ContextVar("patience_s", default=0.0)
+_seen: deque[Path] = deque(maxlen=8)  # folders of which this machine has seen a whole file
 
 
 @contextmanager
@@ -73,12 +75,21 @@ def wait_for_process(folder: Path, sizes: Mapping[str, int]) -> None:
 def _wait(late: Callable[[], list[str]], folder: Path) -> None:
     until = time.monotonic() + (_patience_s.get() or PATIENCE_S)
     while names := late():
-        if time.monotonic() > until:
+        if time.monotonic() > until or _is_removed(folder):
             message = f"this machine does not see {', '.join(names[:3])} of {folder} as others do"
             raise OSError(errno.ESTALE, message)
         with suppress(OSError):
             os.listdir(folder)  # has a network file system look again
         time.sleep(_PAUSE_S)
+    if folder not in _seen:
+        _seen.append(folder)
+
+
+def _is_removed(folder: Path) -> bool:
+    """Whether a folder that this machine saw is no longer there: its command was interrupted, and
+    the worker is free for others.
+    """
+    return folder in _seen and not folder.exists()
 
 
 def _size(path: Path) -> int:

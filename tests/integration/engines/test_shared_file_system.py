@@ -18,16 +18,12 @@ from ncclscope.engines.dask_cluster import cluster_engine
 from ncclscope.errors import NcclscopeError
 from ncclscope.model import late_files
 from ncclscope.model.build import open_model
+from tests.support.dask_clusters import local_cluster
 from tests.support.packages import needs
 from tests.support.paths import C_SOURCES
 from tests.support.writer import ALL_KINDS_OF_WORK, SyntheticSpec, synthetic
 
 pytestmark = needs("distributed")
-PATIENT = {
-    "distributed.comm.timeouts.connect": "300s",
-    "distributed.comm.timeouts.tcp": "300s",
-    "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
-}
 
 
 def write_capture(path: Path) -> None:
@@ -50,19 +46,11 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def cluster(**environment: str) -> Iterator[str]:
     """The address of a scheduler with two worker processes that have these variables."""
-    import dask
-    import distributed
-
     # Not by Dask's settings: these stay in the environment of the tests.
-    with (
-        dask.config.set(PATIENT),
-        pytest.MonkeyPatch.context() as patch,
-    ):
+    with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
-        with distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as local:
+        with local_cluster() as local:
             yield local.scheduler_address
 
 
@@ -137,3 +125,22 @@ def test_a_process_is_waited_for_until_all_of_it_is_seen(
         late_files.wait_for_process(tmp_path, sizes)
     (tmp_path / "decoded.json").write_bytes(b"{}")  # somebody decodes it, and removes the logs
     late_files.wait_for_process(tmp_path, sizes)
+
+
+def test_a_folder_that_was_seen_and_is_gone_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its command was interrupted: the worker is free at once."""
+    folder, file = tmp_path / "model", tmp_path / "model" / "operations.count"
+    folder.mkdir()
+    file.write_bytes(b"12345678")
+
+    def pause(_: float) -> None:
+        pytest.fail("waits")
+
+    monkeypatch.setattr(late_files.time, "sleep", pause)
+    with late_files.waiting_for_late_files():
+        late_files.wait_for_size(file, 8)
+        shutil.rmtree(folder)
+        with pytest.raises(OSError, match=r"does not see operations\.count of"):
+            late_files.wait_for_size(file, 8)
