@@ -10,49 +10,21 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.loads import scratch
 from benchmarks.results import publish, table
 from benchmarks.slurm import write_capture
+from tests.support.dask_clusters import START_S, cluster_of_processes
 from tests.support.waiting import eventually
 
-_START_S = 300
 _WORKERS = 2
 _WITHOUT_PACKAGE = """
 import runpy, sys
 sys.modules["ncclscope"] = None
 runpy.run_module("distributed.cli.dask_worker", run_name="__main__", alter_sys=True)
 """
-
-
-def _start(*words: str | Path) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        [sys.executable, *map(str, words)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-
-
-@contextmanager
-def cluster(folder: Path, worker_code: str = "") -> Iterator[tuple[str, list[Any]]]:
-    """The address of a scheduler, and its process followed by those of workers."""
-    file = folder / f"scheduler-{time.monotonic_ns()}.json"
-    where = ("--scheduler-file", file, "--no-dashboard")
-    worker = ("-c", worker_code) if worker_code else ("-m", "distributed.cli.dask_worker")
-    processes = [_start("-m", "distributed.cli.dask_scheduler", *where, "--port", "0", "--no-show")]
-    try:
-        eventually(lambda: file.exists() and file.stat().st_size > 0, _START_S)
-        own = ("--no-nanny", "--nthreads", "1", "--memory-limit", "0", "--local-directory", folder)
-        processes += [_start(*worker, *where, *own) for _ in range(_WORKERS)]
-        yield f"file:{file}", processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def _report(capture: Path, on: str) -> "subprocess.Popen[str]":
@@ -82,13 +54,13 @@ def _sentence(command: "subprocess.Popen[str]", capture: Path) -> str:
 def _wait_for(capture: Path, pattern: str, command: "subprocess.Popen[str]") -> None:
     """Waits until the command has written a file of the model."""
     eventually(
-        lambda: any(capture.glob(f".model-*/{pattern}")) or command.poll() is not None, _START_S
+        lambda: any(capture.glob(f".model-*/{pattern}")) or command.poll() is not None, START_S
     )
     assert command.poll() is None, command.communicate()
 
 
 def _killed_command(capture: Path, folder: Path) -> tuple[str, Any]:
-    with cluster(folder) as (on, _):
+    with cluster_of_processes(folder, _WORKERS) as (on, _):
         command = _report(capture, on)
         _wait_for(capture, "process.n*", command)
         command.kill()
@@ -99,17 +71,17 @@ def _killed_command(capture: Path, folder: Path) -> tuple[str, Any]:
 
 
 def _killed_scheduler(capture: Path, folder: Path) -> tuple[str, Any]:
-    with cluster(folder) as (on, processes):
+    with cluster_of_processes(folder, _WORKERS) as (on, processes):
         command = _report(capture, on)
         _wait_for(capture, "process.n*", command)
         processes[0].kill()
         said = _sentence(command, capture).replace(str(folder), "")
-    with cluster(folder) as (on, _):
+    with cluster_of_processes(folder, _WORKERS) as (on, _):
         return f"`{said}`", _answer(_report(capture, on), capture)
 
 
 def _killed_worker(capture: Path, folder: Path) -> tuple[str, Any]:
-    with cluster(folder) as (on, processes):
+    with cluster_of_processes(folder, _WORKERS) as (on, processes):
         command = _report(capture, on)
         _wait_for(capture, "states.*", command)
         os.kill(processes[1].pid, signal.SIGKILL)
@@ -117,7 +89,7 @@ def _killed_worker(capture: Path, folder: Path) -> tuple[str, Any]:
 
 
 def _two_commands(capture: Path, folder: Path) -> tuple[str, Any]:
-    with cluster(folder) as (on, _):
+    with cluster_of_processes(folder, _WORKERS) as (on, _):
         commands = [_report(capture, on), _report(capture, on)]
         first, second = [_answer(command, capture) for command in commands]
         assert first == second
@@ -125,7 +97,7 @@ def _two_commands(capture: Path, folder: Path) -> tuple[str, Any]:
 
 
 def _no_package(capture: Path, folder: Path) -> tuple[str, Any]:
-    with cluster(folder, _WITHOUT_PACKAGE) as (on, _):
+    with cluster_of_processes(folder, _WORKERS, _WITHOUT_PACKAGE) as (on, _):
         said = _sentence(_report(capture, on), capture)
     return f"`{said}`", _answer(_report(capture, "here"), capture)
 

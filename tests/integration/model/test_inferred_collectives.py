@@ -2,10 +2,7 @@
 side is shown as what it was, where that can be told.
 """
 
-import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -16,40 +13,16 @@ from ncclscope.model.build import open_model
 from ncclscope.model.detail_tables import details_of_process
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
-from ncclscope.native import plugin_path
-from ncclscope.simulation.nccl import SimulatedNccl
-from tests.support.paths import SUPPORT
+from tests.support.rooted_job import ITERATIONS, RANKS, record_rooted
 
-RANKS, ITERATIONS = 3, 4
 BLOCK_BYTES = 4096  # of one rank
-
-
-def recorded(capture: Path, *cases: str) -> None:
-    """Runs the cases on all ranks, each posing as a host of its own."""
-    base = {k: v for k, v in os.environ.items() if not k.startswith("NCCL")}
-    shared = base | {
-        "NCCL_PROFILER_PLUGIN": str(plugin_path()),
-        "NCCLSCOPE_DIR": str(capture),
-        "NCCLSCOPE_MODE": "trace",
-        "NCCLSCOPE_SIM_RELEASE": "2.28",
-        "WORLD_SIZE": str(RANKS),
-        "ID": SimulatedNccl().unique_id().hex(),
-    }
-    workload = SUPPORT / "simulated_workload.py"
-    command = [sys.executable, workload, str(ITERATIONS), *cases]
-    ranks = [subprocess.Popen(command, env=shared | {"RANK": str(r)}) for r in range(RANKS)]
-    try:
-        assert [rank.wait(60) for rank in ranks] == [0] * RANKS
-    finally:
-        for rank in ranks:
-            rank.kill()
 
 
 @pytest.fixture(scope="module")
 def rooted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Gathers and Scatters with roots 0, 1, 2, 0; AllReduces, sends and AlltoAlls before."""
     capture = tmp_path_factory.mktemp("rooted") / "capture"
-    recorded(capture, "colls", "p2p", "a2a", "rooted")
+    record_rooted(capture)
     return capture
 
 
@@ -152,7 +125,7 @@ def test_all_to_all_without_one_rank(rooted: Path, tmp_path: Path) -> None:
 
 def test_a_group_of_ones_own_stays_what_it_is(tmp_path: Path) -> None:
     """The root's side looks like a Gather's; the others' show that it was none."""
-    recorded(tmp_path / "capture", "like_gather")
+    record_rooted(tmp_path / "capture", ["like_gather"])
     model = open_model(tmp_path / "capture")
     operations = model.tables["operations"]
     own = rows(model, "Gather")
