@@ -190,6 +190,38 @@ def test_captures_outlive_the_pod() -> None:
         assert isinstance(yaml.safe_load(offered), dict)
 
 
+@pytest.mark.parametrize("page", ["dask", "kubernetes"])
+def test_the_api_knows_what_is_shown(page: str, tmp_path: Path) -> None:
+    validate = BIN / "kubernetes-validate"
+    if not validate.exists():
+        pytest.skip("kubernetes-validate is not installed")
+    of_others = "podmonitor.yaml"  # the Prometheus operator's
+    shown = {name: text for name, text in files_of(page).items() if name.endswith(".yaml")}
+    for name in shown.keys() - {of_others}:
+        (tmp_path / name).write_text(shown[name])
+    files = sorted(tmp_path.iterdir())
+    done = subprocess.run([validate, "--strict", *files], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert files
+
+
+def test_dask_on_kubernetes() -> None:
+    """Pods find the scheduler, see the captures at one path, and run what is installed."""
+    files = {name: text for name, text in files_of("dask").items() if name.endswith(".yaml")}
+    service, scheduler, workers = (yaml.safe_load(files[name]) for name in files)
+    pods = [one["spec"]["template"] for one in (scheduler, workers)]
+    assert service["spec"]["selector"] == pods[0]["metadata"]["labels"]
+    claim = yaml.safe_load(files_of("kubernetes")["captures.yaml"])["metadata"]["name"]
+    for pod_template in pods:
+        (volume,), (container,) = (pod_template["spec"][part] for part in ("volumes", "containers"))
+        assert volume["persistentVolumeClaim"]["claimName"] == claim
+        assert container["volumeMounts"] == [{"name": "captures", "mountPath": "/captures"}]
+        asked = [BIN / container["command"][0], *container["command"][1:], "--help"]
+        assert subprocess.run(asked, capture_output=True).returncode == 0
+    address = f"tcp://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+    assert address in pods[1]["spec"]["containers"][0]["command"]
+
+
 def test_what_a_pod_refers_to_exists() -> None:
     spec = pod()["spec"]
     volumes = {volume["name"] for volume in spec["volumes"]}
