@@ -10,7 +10,9 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -26,7 +28,10 @@ from ncclscope.simulation.scenario import Late, Scenario
 from tests.support.history_jobs import fleet, made_job, write_capture_of_job
 
 JOBS, CAPTURES, HOSTS, BAD, BAD_SHARE = 1000, 5, 64, "node017", 0.3
-MOST_S = 1.0
+MOST_S = 1.0  # of wall time, also of whole commands
+MOST_FIRST_S = 3.0  # while the files of all jobs are collected, once after `add`
+TIMES = 5  # of which the median counts: other processes hold single ones up
+_FIRST = "the first time"
 
 
 def write_history(path: Path) -> float:
@@ -54,20 +59,39 @@ def add_captures(path: Path, folder: Path) -> None:
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
 
 
+def _of_query(query: Callable[[], object]) -> tuple[float, float]:
+    """CPU and wall s."""
+    cpu, wall = time.process_time(), time.monotonic()
+    query()
+    return time.process_time() - cpu, time.monotonic() - wall
+
+
+def _of_command(words: Sequence[str | Path]) -> tuple[float, float]:
+    """CPU and wall s."""
+    cost = cost_of(*words)
+    return cost.cpu_s, cost.wall_s
+
+
+def _medians(costs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    cpu, wall = zip(*costs, strict=True)
+    return median(cpu), median(wall)
+
+
 def query_costs(path: Path) -> dict[str, tuple[float, float]]:
-    """CPU and wall s of queries within a process, and of whole commands."""
-    costs = {}
-    queries = {
-        "late hosts, all jobs, the first time": lambda: host_records(History(path)),
+    """CPU and wall s of queries within a process, and of whole commands: medians, but for what can
+    be measured once.
+    """
+    costs = {
+        f"late hosts, all jobs, {_FIRST}": _of_query(lambda: host_records(History(path))),
+        f"one host, all jobs, {_FIRST}": _of_query(lambda: host_trend(History(path), BAD)),
+    }
+    queries: dict[str, Callable[[], object]] = {
         "late hosts, all jobs": lambda: host_records(History(path)),
-        "one host, all jobs, the first time": lambda: host_trend(History(path), BAD),
         "one host, all jobs": lambda: host_trend(History(path), BAD),
         "one host, last 100": lambda: host_trend(History(path, 100), BAD),
     }
     for name, query in queries.items():
-        cpu, wall = time.process_time(), time.monotonic()
-        query()
-        costs[name] = time.process_time() - cpu, time.monotonic() - wall
+        costs[name] = _medians([_of_query(query) for _ in range(TIMES)])
     commands: dict[str, tuple[str, ...]] = {
         "`history list`": ("list",),
         "`history trend`": ("trend",),
@@ -75,8 +99,8 @@ def query_costs(path: Path) -> dict[str, tuple[float, float]]:
         "`history diff`": ("diff", "--job", f"job{JOBS - 1}"),
     }
     for name, (action, *options) in commands.items():
-        cost = cost_of("history", action, path, *options)
-        costs[name] = cost.cpu_s, cost.wall_s
+        words = ("history", action, path, *options)
+        costs[name] = _medians([_of_command(words) for _ in range(TIMES)])
     return costs
 
 
@@ -101,10 +125,16 @@ def main() -> None:
         f"{bad.origin_in} of {bad.jobs:,}, where chance gives {bad.expected:.1f}. Named: "
         f"{', '.join(record.host for record in late)}; {len(records)} hosts were judged. A job "
         f"has {sum(sizes) / (JOBS + CAPTURES) / 1e3:.1f} KB (64 hosts, 44 kinds of calls, 64 "
-        f"links) and is written in {1e3 * write_s:.0f} ms of CPU."
+        f"links) and is written in {1e3 * write_s:.0f} ms of CPU. Medians of {TIMES}, but for the "
+        f"first times. Bar: {MOST_S:.0f} s of wall time, the first time {MOST_FIRST_S:.0f} s."
     )
     publish("history", table(["", "CPU s", "wall s"], rows) + text)
     assert [record.host for record in late] == [BAD], answer
-    queries = [name for name in costs if "first time" not in name and not name.startswith("`")]
-    slow = [name for name in queries if costs[name][0] > MOST_S]
-    assert not slow, f"{', '.join(slow)}: took more than {MOST_S} s of CPU"
+    slow = [
+        name
+        for name, (_, wall_s) in costs.items()
+        if wall_s > (MOST_FIRST_S if _FIRST in name else MOST_S)
+    ]
+    assert not slow, (
+        f"{', '.join(slow)}: took more than {MOST_S} s, the first time {MOST_FIRST_S} s"
+    )
