@@ -30,6 +30,12 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(10341, [(4,)], id="ranks that pass lateness on in one communicator"),
         pytest.param(10685, [(4,)], id="a rank that is late three times behind a late one"),
         pytest.param(10796, [tuple(range(24, 32))], id="a host that is slow in every other step"),
+        pytest.param(11724, [], id="the first and last stages of a healthy pipeline"),
+        pytest.param(10390, [(10,)], id="short pauses of one length"),
+        pytest.param(11845, [], id="a first stage that waits for its own last step"),
+        pytest.param(11854, [(6,)], id="a whole communicator that passes lateness on"),
+        pytest.param(11943, [(3,)], id="a slow rank beside a single long pause"),
+        pytest.param(11989, [(6,)], id="sends that wait, between hosts whose clocks differ"),
         pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
     ],
 )

@@ -98,8 +98,8 @@ def _sends_that_wait(kernels: Kernels) -> Bools:
     late, took = start[kernels.partner[rows]] - ready[own], end[own] - ready[own]
     usual = quantile_by_group(kind, kinds, np.maximum(took, 0), 0.1)
     telling = late > 2 * usual[kind]
-    # Clocks of ranks are a little apart, and stop stamps a little early.
-    ended_before = took < _AS_MUCH_LONGER * late
+    # Stop stamps are a little early, and clocks of ranks apart: a receive may seem to be too late.
+    ended_before = took < _AS_MUCH_LONGER * (late - kernels.error_ns[own])
     before = np.bincount(kind[telling], ended_before[telling], minlength=kinds)
     seen = np.bincount(kind[telling], minlength=kinds)
     sure = (late > _FAR_LATER * usual[kind]) & ~ended_before & (took <= late + 2 * usual[kind])

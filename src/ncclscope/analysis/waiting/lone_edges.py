@@ -41,8 +41,8 @@ def lone_usual_ns(
     kernels: Kernels, dependencies: Dependencies, group: Ints, event: int, sample: Ints
 ) -> Floats:
     """By kernel the median and the high quantile of what other repeats took at most, since the end
-    that its call or start followed; NaN where other ranks follow it as well, or few repeats show
-    it. `group`: edges of one group can be compared.
+    that its call or start followed; NaN where other ranks follow it as well, where it alone makes
+    the call, or few repeats show it. `group`: edges of one group can be compared.
     """
     result = np.full((2, len(group)), np.nan)
     after_end = _abi.EDGE_GPU if event == START else _abi.EDGE_HOST_AFTER_SYNC
@@ -50,8 +50,10 @@ def lone_usual_ns(
     follows = (dependencies.edge[event::3] == after_end) & (back > 0) & (back <= CALLS_BACK)
     follows &= dependencies.before[event::3] % 3 == END
     rank = kernels.rank.astype(np.int64)
-    lone = np.flatnonzero(follows & shown_by_one_rank(group, rank)[group])
     position, positions = dependencies.position.astype(np.int64), dependencies.positions
+    # Of a stage without peers all edges are its own: one that ends a step waits by design.
+    has_peers = ~shown_by_one_rank(position, rank)[position]
+    lone = np.flatnonzero(follows & has_peers & shown_by_one_rank(group, rank)[group])
     for calls_back in np.unique(back[lone]).tolist():
         own = lone[back[lone] == calls_back]
         times = np.bincount(position[own], minlength=positions)

@@ -40,12 +40,17 @@ def main_origin(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
     times_others = _FAR_MORE if unclear else _TIMES_OTHERS
     lengths = steady_charges(waiting)[:, :2].sum(axis=1)
     began = sums_by_rank(waiting, lengths)
-    place = int(np.argmax(began))
+    # Of a few ranks one has paused by chance, which is no habit.
+    habit = np.array([delays_of(waiting, rank).steady for rank in ranks.tolist()])
+    if not habit.any():
+        return ()
+    place = int(np.argmax(np.where(habit, began, -1.0)))
     alone = np.arange(len(ranks)) == place
-    if unclear and began[place] < times_others * began[~alone].max():
+    others = habit & ~alone
+    if unclear and began[place] < times_others * began[others].max(initial=0.0):
         return ()
     delays = delays_of(waiting, int(ranks[place]))
-    if not delays.steady or not are_significant(waiting, lengths, place, alone):
+    if not are_significant(waiting, lengths, place, ~others):
         return ()
     long = waiting.excess_ns.reshape(-1, 3)[:, :2] >= delays.typical_ns / 2
     long &= (waiting.charges.by_event.reshape(-1, 3)[:, :2] > 0) & ~waiting.start_up[:, None]
@@ -60,7 +65,5 @@ def main_origin(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
     gained = gained_ns(int(ranks[place]))
     if gained < LEAST_OF_RUN * waiting.judged_ns:
         return ()
-    # Of a few ranks one has paused by chance, which is no habit.
-    habits = [rank for rank in ranks[~alone].tolist() if delays_of(waiting, rank).steady]
-    others = max(map(gained_ns, habits), default=0)
-    return (int(ranks[place]),) if gained >= times_others * others else ()
+    most = max((gained_ns(rank) for rank in ranks[others].tolist()), default=0)
+    return (int(ranks[place]),) if gained >= times_others * most else ()

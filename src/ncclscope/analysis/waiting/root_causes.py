@@ -119,7 +119,7 @@ def _without_minor_ranks(
     where one rank alone costs most: the first and the last stage of a pipeline stand out by their
     role in some steps, beside a slow GPU.
     """
-    if not 1 < len(causes.alone) <= _MOST_ORDERED or not change.ranks:
+    if len(causes.alone) < 2 or not change.ranks:
         return causes
     gained = np.array([one.run_now_ns - one.run_then_ns for one in causes.alone])
     together = causes.prediction.run_now_ns - causes.prediction.run_then_ns
@@ -127,7 +127,8 @@ def _without_minor_ranks(
     kept = np.ones(len(of_ranks), bool)
     if together >= _LEAST_OF_ONE * waiting.judged_ns:
         kept = ~_pass_lateness_on(waiting, causes.ranks, of_ranks)
-    if of_ranks.max() >= _MOST_OF_GAIN * together:
+    is_ordered = len(causes.alone) <= _MOST_ORDERED
+    if is_ordered and of_ranks.max() >= _MOST_OF_GAIN * together:
         cost = np.maximum(of_ranks, causes.last_ns[: len(change.ranks)])
         kept &= cost >= LEAST_GAIN * waiting.judged_ns
     if kept.all():

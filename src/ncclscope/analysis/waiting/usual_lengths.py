@@ -365,14 +365,20 @@ def _edge_of_group(group: Ints, edge: npt.NDArray[np.int8]) -> Ints:
 
 
 def _work_ns(edges: _Edges) -> Floats:
-    """By rank the sum of its own time before calls and starts."""
+    """By rank the sum of its own time before calls and starts, each as long as in the median of its
+    position: one long pause is no work of a stage.
+    """
     dependencies, ranks = edges.dependencies, len(edges.kernels.ranks)
     total = np.zeros(ranks)
     for event in (0, START):
-        own = np.isin(edges.column(dependencies.edge, event)[edges.lasting], _COMPARED_IN_STAGES)
-        rows = edges.lasting[own]
-        length = edges.column(dependencies.length_ns, event)[rows]
-        total += np.bincount(edges.rank[rows], length, minlength=ranks)
+        edge = edges.column(dependencies.edge, event)
+        rows = edges.lasting[np.isin(edge[edges.lasting], _COMPARED_IN_STAGES)]
+        place = _numbered(dependencies.position.astype(np.int64) * 8 + edge)
+        table = _quantiles(place, edges.rank, edges.column(dependencies.length_ns, event), rows)
+        often = table.count >= STEADY
+        total += np.bincount(
+            table.member[often], (table.quantiles[0] * table.count)[often], minlength=ranks
+        )
     return total
 
 

@@ -168,12 +168,13 @@ def _are_pauses(context: RuleContext, ranks: list[int], share: float) -> bool:
 def _shares(context: RuleContext, causes: RootCauses, may_cost: bool) -> dict[int, float]:
     """By rank the share of the run that it costs: of what all causes cost together, in proportion
     to what each gains alone, and after all others were taken out. Two ranks that are equally late
-    gain nothing alone, and everything after the other one. Where a prediction is a range, its
-    middle counts, as far as others waited as long. `may_cost`: what it costs at most.
+    gain nothing alone, and everything after the other one. Where the prediction of a single cause
+    is a range, its middle counts, as far as others waited as long. `may_cost`: what it costs at
+    most.
     """
     prediction = causes.prediction
     together = max(prediction.most_gained_share if may_cost else prediction.gained_share, 0.0)
-    if not may_cost and not prediction.is_sure:
+    if not may_cost and not prediction.is_sure and len(causes.alone) == 1:
         waited_ns = sum(delays.waiting_ns for delays in causes.ranks)
         others = max(len(context.run.host_of) - len(causes.ranks), 1)
         waited = waited_ns / others / context.run.span_ns
