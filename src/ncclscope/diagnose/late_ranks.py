@@ -3,10 +3,11 @@
 import numpy as np
 
 from ncclscope.analysis.waiting.late_hosts import began_by_rank_ns
+from ncclscope.analysis.waiting.prediction import Prediction
 from ncclscope.analysis.waiting.rank_delays import Delays, delays_of
 from ncclscope.analysis.waiting.sampled_delays import SampledDelays
 from ncclscope.analysis.waiting.standing_out import began_on_one
-from ncclscope.analysis.waiting.what_if import Change, Prediction
+from ncclscope.analysis.waiting.what_if import Change
 from ncclscope.diagnose.finding import CRITICAL, GRAVE_SHARE, INFO, PROBLEM_SHARE, WARNING
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, duration_range, percent

@@ -8,9 +8,9 @@ import numpy as np
 from ncclscope.analysis.change import Slowdown
 from ncclscope.analysis.waiting.exchange_groups import SLOWER, ExchangeGroups, exchange_groups
 from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.prediction import Prediction
 from ncclscope.analysis.waiting.slower_groups import SlowerGroup, slower_groups
 from ncclscope.analysis.waiting.standing_out import far_longer
-from ncclscope.analysis.waiting.what_if import Prediction
 from ncclscope.diagnose.finding import (
     CRITICAL,
     GRAVE_SHARE,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.summary import Summary
-from ncclscope.analysis.waiting.what_if import Prediction
+from ncclscope.analysis.waiting.prediction import Prediction
 from ncclscope.diagnose.comparison import Comparison
 from ncclscope.diagnose.diagnosis import Diagnosis
 from ncclscope.diagnose.finding import Finding

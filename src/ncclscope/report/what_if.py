@@ -6,7 +6,8 @@ from typing import Any
 from ncclscope.analysis.time_selection import middle_in_words
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.path_parts import PathPart, path_parts
-from ncclscope.analysis.waiting.what_if import Change, Prediction
+from ncclscope.analysis.waiting.prediction import Prediction
+from ncclscope.analysis.waiting.what_if import Change
 from ncclscope.humanize import duration, duration_range, percent, ranks_in_words, wrapped
 from ncclscope.json_answers import VERSION
 from ncclscope.model.model import Model

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ncclscope.analysis.waiting.what_if import Prediction
+from ncclscope.analysis.waiting.prediction import Prediction
 from ncclscope.diagnose.late_ranks import instead
 
 MS = 1_000_000

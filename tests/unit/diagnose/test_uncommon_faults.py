@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from ncclscope.analysis.waiting.what_if import Change
 from ncclscope.diagnose import rule_context
 from ncclscope.diagnose.finding import Finding
+from ncclscope.diagnose.rule_context import RuleContext
+from ncclscope.model.build import open_model
 from tests.support.diagnosis import diagnose_capture
 from tests.support.laboratory.events import Machine
 from tests.support.laboratory.faults import TRANSCRIPTS, Fault
@@ -89,6 +92,17 @@ def test_a_slow_gpu_is_named_where_the_record_has_gaps(
     said = diagnose_capture(tmp_path / "c").findings
     assert [ranks for *_, ranks in problems(said)] == [(rank,)]
     assert " to " in said[0].sentence  # a range: the replay misses what was lost
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_others_may_have_done_while_they_waited_is_no_gain(tmp_path: Path, seed: int) -> None:
+    """Others compute while they wait, and are ready at once: a replay gained twice the delay."""
+    truth = KINDS["fsdp2 8, one communicator, slow GPU"].write(tmp_path / "c", seed)
+    assert problems(diagnose_capture(tmp_path / "c").findings) == [("straggler", "gpu", (5,))]
+    context = RuleContext(open_model(tmp_path / "c"))
+    assert context.what_if is not None
+    least, most = context.what_if.predict(Change(ranks=(5,))).range_ns
+    assert least < truth.healthy_run_ns < most < truth.run_ns
 
 
 def test_a_host_that_stops_all_its_ranks_is_named(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ whole_hosts.py    a host all of whose ranks take longer than any other rank
 slower_groups.py  communicators that are far slower than their peers
 pauses.py         single delays of ranks that cost a notable part of the run
 own_courses.py    work before a kernel that another kernel hides
+prediction.py     what a run would take, as a number or a range
 replay.py         when everything would have happened with other lengths
 short_steps.py    steps that are short for all ranks, for what-ifs
 """

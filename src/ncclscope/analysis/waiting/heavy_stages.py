@@ -13,7 +13,8 @@ import numpy as np
 
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.own_work import own_work_ns, ranks_without_peers
-from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
+from ncclscope.analysis.waiting.prediction import Prediction
+from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.arrays.types import Bools
 
 _HEAVIER = 1.2  # times the own time of the median rank

@@ -22,9 +22,10 @@ from ncclscope.analysis.waiting.origins import (
     waiting_by_rank,
 )
 from ncclscope.analysis.waiting.pauses import Pauses
+from ncclscope.analysis.waiting.prediction import Prediction
 from ncclscope.analysis.waiting.rank_delays import pauses_of
 from ncclscope.analysis.waiting.root_causes import LEAST_GAIN, RootCauses
-from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
+from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.arrays.types import Floats, Ints
 
 _LEAST_LATE_RANKS = 3  # of the host: two slow ones may share it by chance

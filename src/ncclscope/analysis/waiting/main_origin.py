@@ -19,6 +19,7 @@ from ncclscope.analysis.waiting.rank_sums import (
     steady_charges,
     sums_by_rank,
 )
+from ncclscope.analysis.waiting.replay import run_ns
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 
 _MOST_RANKS = 16  # of more, one that costs much stands out
@@ -58,9 +59,11 @@ def main_origin(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
     if not is_no_chance(float(times[place]), float(times[~alone].max())):
         return ()
 
+    now_ns = run_ns(waiting.arrivals.events_ns)
+
     def gained_ns(rank: int) -> int:
-        one = what_if.predict(Change(ranks=(rank,)), pauses_of(waiting, (rank,)))
-        return one.run_now_ns - one.run_then_ns
+        events = what_if.events_ns(Change(ranks=(rank,)), pauses_of(waiting, (rank,)))
+        return now_ns - run_ns(events)
 
     gained = gained_ns(int(ranks[place]))
     if gained < LEAST_OF_RUN * waiting.judged_ns:

@@ -29,6 +29,7 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 _LEAST_WORK_NS = 100_000  # before a start that shows how quick a GPU is; less is launching
 _LITTLE_WAIT = 0.1  # of the work behind it: hides none of it
 _SLOW = 1.05  # times as long as others: a slow GPU
+_ALIKE = 1.25  # how far the slowness of one GPU differs from place to place
 _LEAST_SHOWN = 5  # starts around a moment that show how quick a GPU is
 _NEAR = 4  # of these before and after it
 _FAR = 3.0  # times what they are apart usually: around a moment that none of them shows
@@ -77,6 +78,42 @@ def remaining_work_ns(waiting: Waiting, events: Ints, overlaps_chain: Bools) -> 
         shown = _shown_by_others_ns(waiting, events[unclear] // 3)
         remains[unclear] = np.fmin(remains[unclear], shown)
     return remains
+
+
+def done_meanwhile_ns(waiting: Waiting, events: Ints) -> Floats:
+    """By start how long the work before it would remain, if others did all of theirs while they
+    waited for this rank in the kernels before it; NaN elsewhere, and of ranks that are as slow
+    everywhere: others then do their work behind those kernels, as these do.
+    """
+    dependencies = waiting.dependencies
+    usual, length = waiting.usual.median_ns[events], dependencies.length_ns[events]
+    before = np.maximum(dependencies.before[events], 0)
+    follows = (events % 3 == START) & (dependencies.edge[events] == _abi.EDGE_GPU)
+    follows &= before % 3 == END
+    waited_for = _waited_for_ns(waiting)
+    waited = waited_for[before // 3] + waited_in_chain_ns(dependencies, waited_for)[before // 3]
+    hides = follows & (usual > 0) & (waited > _LITTLE_WAIT * usual)
+    hides &= length > (1 + _LITTLE_WAIT) * usual
+    free = follows & (usual >= _LEAST_WORK_NS) & (waited <= _LITTLE_WAIT * usual)
+    remains = np.full(len(events), np.nan)
+    rank = waiting.kernels.rank[events // 3]
+    for place in np.unique(rank[hides]).tolist():
+        own = np.flatnonzero(hides & (rank == place))
+        shown = np.arange(own[0], own[-1])  # it may be slow for a while
+        shown = shown[free[shown]]
+        slowness = length[own] / usual[own]
+        is_slower = len(shown) >= _LEAST_SHOWN and bool(
+            np.median(slowness) > _ALIKE * np.median(length[shown] / usual[shown])
+        )
+        if is_slower or not _are_alike(slowness):
+            remains[own] = np.minimum(length[own], usual[own] + waited[own])
+    return remains
+
+
+def _are_alike(slowness: Floats) -> bool:
+    """Whether nearly all are about as much: those of a slow GPU."""
+    least, middle, most = np.quantile(slowness, (0.1, 0.5, 0.9))
+    return bool(least > middle / _ALIKE and most < middle * _ALIKE)
 
 
 def _shown_by_others_ns(waiting: Waiting, rows: Ints) -> Floats:

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.prediction import Prediction
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.rank_delays import (
     DENSE,
@@ -19,7 +20,7 @@ from ncclscope.analysis.waiting.rank_delays import (
     OFTEN,
     is_idle_root,
 )
-from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
+from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.threads import in_threads

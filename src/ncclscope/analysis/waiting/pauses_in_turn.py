@@ -16,8 +16,9 @@ import numpy as np
 
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.pauses import LEAST_SHARE, BeyondMedian, notable_prediction
+from ncclscope.analysis.waiting.prediction import Prediction
 from ncclscope.analysis.waiting.rank_delays import DENSE, MOST_KERNELS
-from ncclscope.analysis.waiting.what_if import Prediction, WhatIf
+from ncclscope.analysis.waiting.what_if import WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Ints
 

@@ -13,6 +13,7 @@ from ncclscope.analysis.waiting.arrivals import START
 from ncclscope.analysis.waiting.gradual_ranks import ranks_apart
 from ncclscope.analysis.waiting.main_origin import main_origin
 from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.prediction import Prediction
 from ncclscope.analysis.waiting.rank_delays import (
     MOST_KERNELS,
     OFTEN,
@@ -23,7 +24,7 @@ from ncclscope.analysis.waiting.rank_delays import (
 from ncclscope.analysis.waiting.rank_sums import steady_charges, sums_by_rank
 from ncclscope.analysis.waiting.replay import run_ns
 from ncclscope.analysis.waiting.standing_out import causes_standing_out
-from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
+from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.analysis.waiting.whole_hosts import whole_host
 from ncclscope.arrays.types import Bools, Ints
 
@@ -90,7 +91,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
     if not kept.ranks and not kept.communicators:
         return None
     causes = _without_minor_ranks(waiting, what_if, kept, _with_predictions(waiting, what_if, kept))
-    gained = now - causes.prediction.run_then_ns
+    gained = now - causes.prediction.replayed_ns
     return causes if what_if.has_gaps or gained > causes.prediction.noise_ns else None
 
 
@@ -121,8 +122,8 @@ def _without_minor_ranks(
     """
     if len(causes.alone) < 2 or not change.ranks:
         return causes
-    gained = np.array([one.run_now_ns - one.run_then_ns for one in causes.alone])
-    together = causes.prediction.run_now_ns - causes.prediction.run_then_ns
+    gained = np.array([one.run_now_ns - one.replayed_ns for one in causes.alone])
+    together = causes.prediction.run_now_ns - causes.prediction.replayed_ns
     of_ranks = gained[: len(change.ranks)]
     kept = np.ones(len(of_ranks), bool)
     if together >= _LEAST_OF_ONE * waiting.judged_ns:
@@ -202,7 +203,7 @@ def _with_predictions(waiting: Waiting, what_if: WhatIf, change: Change) -> Root
     alone = (together,) if len(single) == 1 else tuple(what_if.predict(one, keep) for one in single)
     delays = tuple(delays_of(waiting, rank) for rank in change.ranks)
     if len(single) <= _MOST_ORDERED:
-        last = [_gain_of_last(what_if, change, keep, own, together.run_then_ns) for own in single]
+        last = [_gain_of_last(what_if, change, keep, own, together.replayed_ns) for own in single]
     else:
         excess_ns = sums_by_rank(waiting, waiting.own_excess_ns)
         last = [int(excess_ns[waiting.kernels.ranks == rank][0]) for rank in change.ranks]

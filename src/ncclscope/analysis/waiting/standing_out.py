@@ -33,7 +33,7 @@ _SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the media
 _FAR_LONGER = 2.0  # times the usual transfer
 _LEADS_PATH = 6.0  # times what any other rank has beyond the usual on the critical path
 LEAST_ON_PATH = 0.04  # of the run
-_MOST_OF_HOST = 0.75  # of its ranks
+MOST_OF_HOST = 0.75  # of its ranks
 _SEVERAL = 4  # late ranks
 _AS_MUCH = 0.75  # of the waiting that begins in the last of these
 _MORE_ALIKE = 0.25  # as many as are late, at most
@@ -122,7 +122,7 @@ def _others_of_hosts(waiting: Waiting, late: list[int], candidates: Bools) -> li
     others: list[int] = []
     for node in np.unique(node_of[ranks[is_late]]).tolist():
         own = node_of[ranks] == node
-        if candidates[own].all() and is_late[own].mean() >= _MOST_OF_HOST:
+        if candidates[own].all() and is_late[own].mean() >= MOST_OF_HOST:
             others += ranks[own & ~is_late].tolist()
     return others
 

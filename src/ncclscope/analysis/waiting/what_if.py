@@ -18,8 +18,9 @@ from ncclscope.analysis.measures import bus_bytes
 from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.exchange_groups import SLOWER
 from ncclscope.analysis.waiting.origins import Waiting
-from ncclscope.analysis.waiting.overlapped_work import remaining_work_ns
+from ncclscope.analysis.waiting.overlapped_work import done_meanwhile_ns, remaining_work_ns
 from ncclscope.analysis.waiting.positions import period_of
+from ncclscope.analysis.waiting.prediction import SURE, Prediction
 from ncclscope.analysis.waiting.prediction_errors import PredictionErrors
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.replay import Replay, run_ns
@@ -39,7 +40,6 @@ _MOST_NOISE = 2.0  # beyond the high quantile, times its distance from the media
 _KEPT_NOISE = 1 / 3  # all of it is too much for even jobs, nothing too little for real noise
 _MANY = 0.25  # of all ranks, and several: the longest of their noise is what others wait for
 _MODEL_ERROR = 0.01  # of the time: what replays of real twins were off by
-_SURE = 0.05  # of the time: a prediction with a larger error is a range, and no number
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,57 +60,6 @@ class Change:
     # ranks, which nothing else shows to be slow, may be as slow because of them.
     slow_both_ways: tuple[tuple[int, int, float], ...] = ()
     quicker: tuple[tuple[int, float], ...] = ()  # ranks, and how many times as quick
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """How long the run and its steps took, and would take."""
-
-    run_now_ns: int
-    run_then_ns: int
-    step_now_ns: int | None  # None where calls do not repeat
-    step_then_ns: int | None  # None as well where only a range of the run is known
-    error_ns: int  # of `run_then_ns`
-    hidden_ns: int = 0  # of that, because work is hidden behind waiting in every step
-    start_up_ns: int = 0  # of both runs
-    noise_ns: int = 0  # of the error: a gain of no more than that may be chance
-    in_collectives_ns: int = 0  # what collectives may gain that may use changed links
-
-    @property
-    def gained_share(self) -> float:
-        """The share of the run that would be gained."""
-        return 1 - self.run_then_ns / self.run_now_ns if self.run_now_ns else 0.0
-
-    @property
-    def gained_share_of_sends(self) -> float:
-        """The same without what collectives may gain with changed links."""
-        return self.gained_share - self.in_collectives_ns / 2 / max(self.run_now_ns, 1)
-
-    @property
-    def most_gained_share(self) -> float:
-        """The share of the run that may be gained at most."""
-        return 1 - self.range_ns[0] / self.run_now_ns if self.run_now_ns else 0.0
-
-    @property
-    def least_gained_share(self) -> float:
-        """The share of the run that is gained at least."""
-        return 1 - self.range_ns[1] / self.run_now_ns if self.run_now_ns else 0.0
-
-    @property
-    def likely_gained_share(self) -> float:
-        """The share of the run that is gained in the middle of the range."""
-        return 1 - sum(self.range_ns) / 2 / self.run_now_ns if self.run_now_ns else 0.0
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether the run's time can be given as a number; else it is between two."""
-        return self.error_ns <= _SURE * self.run_then_ns
-
-    @property
-    def range_ns(self) -> tuple[int, int]:
-        """The least and the most that the run may take."""
-        least, most = self.run_then_ns - self.error_ns, self.run_then_ns + self.error_ns
-        return max(least, 0), max(min(most, self.run_now_ns), self.run_then_ns)
 
 
 def _are_equal(a: Bools | None, b: Bools | None) -> bool:
@@ -192,7 +141,13 @@ class WhatIf:
                 run_ns(now), run_ns(then) - more_ns // 2, self._step_ns(now), None,
                 round(error) + hidden + more_ns // 2, hidden, start_up, round(noise), more_ns,
             )  # fmt: skip
+        less_ns = self._hidden_by_waiting_ns(change, keep, run_ns(then))
         may_gain = self._errors.may_gain_ns(change.ranks)
+        if less_ns > SURE * run_ns(then):  # the middle of what is possible
+            return Prediction(
+                run_ns(now), run_ns(then) + less_ns // 2, self._step_ns(now), None,
+                round(error) + hidden + less_ns // 2, hidden, start_up, round(noise), 0, less_ns,
+            )  # fmt: skip
         if may_gain is not None:  # the middle of what is possible
             return Prediction(
                 run_ns(now), run_ns(now) - may_gain // 2, self._step_ns(now), None, may_gain // 2,
@@ -202,6 +157,15 @@ class WhatIf:
             run_ns(now), run_ns(then), self._step_ns(now), self._step_ns(then),
             round(error) + hidden, hidden, start_up, round(noise),
         )  # fmt: skip
+
+    def _hidden_by_waiting_ns(self, change: Change, keep: Bools | None, then_ns: int) -> int:
+        """How much longer the run takes, if others did their work while they waited for changed
+        ranks: where these are as late each time, nothing on record tells.
+        """
+        if not change.ranks:
+            return 0
+        length = self._lengths(change, keep, high=True, done_meanwhile=True)
+        return max(run_ns(self._replay.events_ns(length)) - then_ns, 0)
 
     def events_ns(self, change: Change, keep: Bools | None = None) -> Ints:
         """When everything happens with a change: call, start and end by kernel."""
@@ -234,7 +198,9 @@ class WhatIf:
         same = last is not None and last[0] == change and _are_equal(last[1], keep)
         return last[2:] if last is not None and same else None
 
-    def _lengths(self, change: Change, keep: Bools | None, high: bool) -> Ints:
+    def _lengths(
+        self, change: Change, keep: Bools | None, high: bool, done_meanwhile: bool = False
+    ) -> Ints:
         waiting, kernels = self._waiting, self._waiting.kernels
         length: Ints = waiting.dependencies.length_ns.copy()
         as_usual = self._as_usual(change)
@@ -257,6 +223,8 @@ class WhatIf:
             length[starts] = np.fmin(length[starts], np.nan_to_num(short, nan=np.inf))
             own = events[events % 3 != END]
             length[own] = np.fmax(length[own], remaining_work_ns(waiting, own, during.overlaps))
+            if done_meanwhile:
+                length[own] = np.fmax(length[own], done_meanwhile_ns(waiting, own))
         self._start_in_time(change, length)
         transfer = np.zeros(len(length), bool)
         for row in change.free:

@@ -13,11 +13,10 @@ from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.rank_delays import delays_of
 from ncclscope.analysis.waiting.rank_sums import sums_by_rank
 from ncclscope.analysis.waiting.replay import run_ns
-from ncclscope.analysis.waiting.standing_out import HABIT
+from ncclscope.analysis.waiting.standing_out import HABIT, MOST_OF_HOST
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 
 _SO_MANY_RANKS = 4  # of the host; of fewer all are the longest by chance
-_MOST_OF_HOST = 0.75  # of its ranks are late as a habit
 _LONGER = 1.5  # times the longest rank of other hosts
 
 
@@ -34,7 +33,7 @@ def whole_host(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
         return ()
     own = tuple(ranks[first].tolist())
     habits = [delays_of(waiting, rank, of_last_arrivals=False).steady for rank in own]
-    if sum(habits) < _MOST_OF_HOST * len(own):
+    if sum(habits) < MOST_OF_HOST * len(own):
         return ()  # late_hosts.py has hosts whose ranks are late in turn
     gained_ns = run_ns(waiting.arrivals.events_ns) - run_ns(what_if.events_ns(Change(ranks=own)))
     return own if gained_ns >= LEAST_OF_RUN * waiting.judged_ns else ()

@@ -17,7 +17,8 @@ from ncclscope.analysis.waiting.exchange_groups import (
     SLOWER_OF_FEW,
     SLOWER_OF_TWO,
 )
-from ncclscope.analysis.waiting.what_if import Change, Prediction
+from ncclscope.analysis.waiting.prediction import Prediction
+from ncclscope.analysis.waiting.what_if import Change
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.diagnose.finding import (
     CRITICAL,

@@ -7,7 +7,8 @@ import pytest
 import ncclscope
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.origins import waiting_of
-from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
+from ncclscope.analysis.waiting.prediction import Prediction
+from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.diagnose.late_ranks import instead
 from tests.support.laboratory.kinds import all_kinds
 

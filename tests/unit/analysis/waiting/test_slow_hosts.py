@@ -9,7 +9,8 @@ import pytest
 import ncclscope
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.origins import KINDS, waiting_of
-from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
+from ncclscope.analysis.waiting.prediction import Prediction
+from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from tests.support.laboratory.capture import write_capture
 from tests.support.laboratory.engine import Job, Program
 from tests.support.laboratory.events import Kernel, Machine
