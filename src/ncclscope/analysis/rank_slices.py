@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ncclscope.analysis.sampled_operations import is_sampled
+from ncclscope.analysis.sampling import is_sampled
 from ncclscope.analysis.selection import Selection
 from ncclscope.arrays.types import Floats, Ints
 from ncclscope.model.model import Model

@@ -14,6 +14,7 @@ from ncclscope.analysis.sampling import (
     GroupSample,
     Strata,
     WeightedTimes,
+    is_sampled,
     ratio_of_sums,
 )
 from ncclscope.analysis.selection import DEFAULT_BY, KEYS, Selection
@@ -21,16 +22,11 @@ from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.joins import factorize, running_count
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.model import Model
-from ncclscope.model.schema import DONE, EVENT_SOURCES, NONE, NOT_SAMPLED, SOURCES, UNKNOWN, Columns
+from ncclscope.model.schema import DONE, EVENT_SOURCES, NONE, SOURCES, UNKNOWN, Columns
 
 _BY_GPU = np.array([*(GRADE_OF.get(name) == 0 for name in SOURCES), False])
 _BY_EVENTS = np.array([*(name in EVENT_SOURCES for name in SOURCES), False])
 _CARRIED_OUT = (DONE, UNKNOWN)
-
-
-def is_sampled(model: Model) -> bool:
-    """Whether operations were left untimed because others were chosen for the sample."""
-    return NOT_SAMPLED in model.words.get("reason", ())
 
 
 @dataclass(frozen=True, slots=True)

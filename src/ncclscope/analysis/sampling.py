@@ -34,12 +34,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.arrays.types import Bools, Floats, Ints
+from ncclscope.model.model import Model
+from ncclscope.model.schema import NOT_SAMPLED
 
 LEVEL = 0.95
 _NORMAL = 1.959964  # of LEVEL
 _BORROWED = 4.0  # values that the spread of other keys counts for; by simulation, 4 to 10 are alike
 FEWEST_VALUES = 3  # behind the first calls
 _MOST_SKEW = 2.0  # half widths by which skewness moves the upper end, at most
+
+
+def is_sampled(model: Model) -> bool:
+    """Whether operations were left untimed because others were chosen for the sample."""
+    return NOT_SAMPLED in model.words.get("reason", ())
 
 
 @dataclass(frozen=True, slots=True)

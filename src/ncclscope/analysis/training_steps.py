@@ -12,7 +12,7 @@ import numpy as np
 
 from ncclscope.analysis.kernel_time import union_lengths
 from ncclscope.analysis.measures import percentiles
-from ncclscope.analysis.sampled_operations import is_sampled
+from ncclscope.analysis.sampling import is_sampled
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.model import Model
 from ncclscope.model.schema import GPU_CODES, NONE
