@@ -24,7 +24,6 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(3012, [(0,)], id="one rank of four, others with noise"),
         pytest.param(10502, [(0,)], id="a stage of two, by what both do between two AllReduces"),
         pytest.param(10458, [(3,)], id="a stage of twelve that meet once in a step"),
-        pytest.param(10628, [(0,)], id="a late host where ranks meet in sends"),
         pytest.param(10689, [(7,)], id="seven delays of which a replay cannot tell what they cost"),
         pytest.param(10445, [(2,)], id="a slow rank of three, beside another one's pauses"),
         pytest.param(10341, [(4,)], id="ranks that pass lateness on in one communicator"),

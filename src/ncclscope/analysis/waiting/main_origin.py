@@ -11,7 +11,8 @@ still be more than chance, and a replay says what its delays cost:
 import numpy as np
 
 from ncclscope.analysis.robust_statistics import is_no_chance
-from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.origins import KINDS, Waiting
+from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.rank_delays import MOST_KERNELS, delays_of, pauses_of
 from ncclscope.analysis.waiting.rank_sums import (
     are_significant,
@@ -21,6 +22,8 @@ from ncclscope.analysis.waiting.rank_sums import (
 )
 from ncclscope.analysis.waiting.replay import run_ns
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
+from ncclscope.arrays import _abi
+from ncclscope.model.schema import NONE
 
 _MOST_RANKS = 16  # of more, one that costs much stands out
 LEAST_OF_RUN = 0.04  # that it gains
@@ -51,6 +54,8 @@ def main_origin(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
     if unclear and began[place] < times_others * began[others].max(initial=0.0):
         return ()
     delays = delays_of(waiting, int(ranks[place]))
+    if delays.kind == KINDS[_abi.EDGE_HOST_AFTER_SYNC] and not _meet_often(waiting):
+        return ()  # the last of a ring ends its steps last, and begins the next ones last
     if not are_significant(waiting, lengths, place, ~others):
         return ()
     long = waiting.excess_ns.reshape(-1, 3)[:, :2] >= delays.typical_ns / 2
@@ -70,3 +75,10 @@ def main_origin(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
         return ()
     most = max((gained_ns(rank) for rank in ranks[others].tolist()), default=0)
     return (int(ranks[place]),) if gained >= times_others * most else ()
+
+
+def _meet_often(waiting: Waiting) -> bool:
+    """Whether ranks meet in collectives, so that none stays behind the others for ever."""
+    kernels = waiting.kernels
+    meets = (kernels.meeting != NONE) & ~waiting.start_up
+    return bool(meets.sum() >= LEAST_REPEATS * len(kernels.ranks))
