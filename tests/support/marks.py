@@ -56,6 +56,7 @@ MEASURING = {
     "integration/cli/test_run.py::test_commands_of_the_demo": "a verdict on a job in real time",
     "integration/diagnose/test_diagnose.py::test_simulated_jobs": "their times are the machine's",
     "integration/docs/test_guides.py::test_commands": "verdicts on jobs in real time",
+    "integration/engines/test_cluster_faults.py": "workers must start again in time",
     "integration/live/test_hooks.py": "names the late rank of a job in real time",
     "integration/live/test_prometheus.py::test_a_late_rank": "alerts on a job in real time",
     "integration/live/test_prometheus.py::test_every_panel": "no alert on a job in real time",

@@ -52,6 +52,8 @@ _TASKS_OF_A_THREAD = 4  # of a stage, at least
 _MOST_ROWS = 1 << 22  # operations of a task, if it has several processes
 _MERGED_AT_ONCE = 8  # states
 _PAUSE_S = 0.2
+_LOOK_S = 5  # at whether the cluster has workers
+_MOST_ALONE_S = 60  # without any: those that died are started again in less
 _TOKEN = "cluster-token"
 _PROCESSES = ("process", "processes")
 
@@ -217,6 +219,7 @@ class ClusterEngine:
 
     def _gather(self, futures: list[Any]) -> list[Any]:
         """The results of `_call`."""
+        _await(self._client, futures, self._on)
         returned = _result(lambda: self._client.gather(futures), self._on)
         self._tasks.update(host for _, host in returned)
         return [value for value, _ in returned]
@@ -293,6 +296,28 @@ def _result(ask: Callable[[], Any], on: str) -> Any:
         raise NcclscopeError(message, "Run it again, or leave --on out") from None
 
 
+def _await(client: Any, futures: list[Any], on: str) -> None:
+    """Waits until these have ended; a NcclscopeError where the cluster has no worker for long: Dask
+    would wait for one for ever.
+    """
+    distributed: Any = importlib.import_module("distributed")
+
+    def ended() -> bool:
+        try:
+            distributed.wait(futures, timeout=_LOOK_S)
+        except distributed.TimeoutError:
+            return False
+        return True
+
+    last_seen = time.monotonic()
+    while not _result(ended, on):
+        if _result(lambda: client.scheduler_info()["workers"], on):
+            last_seen = time.monotonic()
+        elif time.monotonic() - last_seen > _MOST_ALONE_S:
+            message = f"cannot read the capture on {on}: it has no workers for {_MOST_ALONE_S} s"
+            raise NcclscopeError(message, "Start workers and run it again: what is done is kept")
+
+
 class _ClusterDecoder:
     """A decoder whose processes are decoded on the cluster; two of them at a time."""
 
@@ -316,6 +341,7 @@ class _ClusterDecoder:
             self._next = self._submit(_decode, str(folder), self._target, sizes_in(folder))
 
     def _result(self, future: Any) -> Any:
+        _await(self._client, [future], self._on)
         return _result(future.result, self._on)
 
     def decode(self) -> DecodedProcess | str:

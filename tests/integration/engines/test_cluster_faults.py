@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache, partial
@@ -39,6 +40,7 @@ from tests.support.stage_faults import (
 from tests.support.waiting import eventually
 
 pytestmark = needs("distributed")
+COMES_BACK_S = 30
 # Stages of one command: of those that make a model some that are far from each other.
 BUILDING = [stage for stage in KILLED_IN if KILLED_IN[stage] == LOST and stage not in ANSWERING]
 ALONE = [[stage] for stage in KILLED_IN if KILLED_IN[stage] != LOST]
@@ -59,10 +61,44 @@ with fault_in(stage, partial(hold, Path(until)), Path(marker)):
 """
 
 
+class Clusters:
+    """A cluster with two workers, for one test after the other. On a busy machine Dask may give up
+    to start a worker again that was killed: then the next test has a new cluster.
+    """
+
+    def __init__(self) -> None:
+        self._stack, self._local = ExitStack(), None
+
+    def whole(self) -> Any:
+        """One that has all its workers."""
+        if self._local is None or not self._comes_back():
+            self._stack.close()
+            self._local = self._stack.enter_context(local_cluster(many_deaths=True))
+        return self._local
+
+    def _comes_back(self) -> bool:
+        until = time.monotonic() + COMES_BACK_S
+        while len(self._local.scheduler.workers) < 2:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def close(self) -> None:
+        """Ends it."""
+        self._stack.close()
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    with local_cluster(many_deaths=True) as local:
-        yield local
+def clusters() -> Iterator[Clusters]:
+    made = Clusters()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def cluster(clusters: Clusters) -> Any:
+    return clusters.whole()
 
 
 @pytest.fixture(autouse=True)
@@ -255,3 +291,21 @@ def _kill_and_wait(pid: int, ask: Callable[[], Any]) -> Any:
     """Kills another process in the midst of a task."""
     os.kill(pid, signal.SIGKILL)
     return ask()
+
+
+def test_a_cluster_without_workers_is_waited_for_no_longer(
+    expected: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Dask itself would wait for a worker for ever."""
+    monkeypatch.setattr("ncclscope.engines.dask_cluster._LOOK_S", 0.5)
+    monkeypatch.setattr("ncclscope.engines.dask_cluster._MOST_ALONE_S", 2)
+    capture = tmp_path / "capture"
+    shutil.copytree(expected("attempts")[0], capture)
+    died = fault_in("GatherStates", die, tmp_path / "died")
+    with cluster_of_processes(tmp_path, workers=1) as (on, _), died:
+        assert main(["report", "--on", on, str(capture)]) == 1
+    assert "it has no workers for 2 s. Start workers and run it again" in capsys.readouterr().err
+    assert not (capture / "model").exists()
+    open_model(capture)
+    assert saved_model(capture) == expected("attempts")[1]
