@@ -82,14 +82,15 @@ def remaining_work_ns(waiting: Waiting, events: Ints, overlaps_chain: Bools) -> 
 
 def done_meanwhile_ns(waiting: Waiting, events: Ints) -> Floats:
     """By start how long the work before it would remain, if others did all of theirs while they
-    waited for this rank in the kernels before it; NaN elsewhere, and of ranks that are as slow
+    waited for this rank in collectives before it; NaN elsewhere, and of ranks that are as slow
     everywhere: others then do their work behind those kernels, as these do.
     """
     dependencies = waiting.dependencies
     usual, length = waiting.usual.median_ns[events], dependencies.length_ns[events]
     before = np.maximum(dependencies.before[events], 0)
     follows = (events % 3 == START) & (dependencies.edge[events] == _abi.EDGE_GPU)
-    follows &= before % 3 == END
+    # Work behind an exchange mostly needs what was received, as in pipelines.
+    follows &= (before % 3 == END) & ~waiting.kernels.pair[before // 3]
     waited_for = _waited_for_ns(waiting)
     waited = waited_for[before // 3] + waited_in_chain_ns(dependencies, waited_for)[before // 3]
     hides = follows & (usual > 0) & (waited > _LITTLE_WAIT * usual)
