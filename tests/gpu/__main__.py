@@ -297,8 +297,9 @@ def show_timing(arguments: argparse.Namespace) -> bool:
                     placing, arguments.results, arguments.minutes, arguments.jobs.split(",")
                 )
                 rows, fine = rows + more, fine and right
-            elif arguments.piece == "pairs":
-                more, right = timing_pairs.pairs(placing, arguments.results, arguments.minutes)
+            elif arguments.piece in ("pairs", "copies"):
+                measure = timing_pairs.pairs if arguments.piece == "pairs" else timing_pairs.copies
+                more, right = measure(placing, arguments.results, arguments.minutes)
                 rows, fine = rows + more, fine and right
             else:
                 more, right = timing.graphs(placing)
@@ -307,6 +308,7 @@ def show_timing(arguments: argparse.Namespace) -> bool:
     header = {
         "cost": timing.COST_HEADER,
         "pairs": timing_pairs.HEADER,
+        "copies": timing_pairs.COPIES_HEADER,
         "accuracy": timing_accuracy.HEADER,
         "training": timing_pairs.TRAINING_HEADER,
     }
@@ -339,7 +341,7 @@ def main() -> int:
     parser.add_argument("--cases", default=every, help=f"coverage: of {every}")
     ways = ",".join(WAYS)
     parser.add_argument("--ways", default=ways, help=f"bench: how calls are made ({ways})")
-    pieces = ("cost", "pairs", "accuracy", "graphs", "training")
+    pieces = ("cost", "pairs", "copies", "accuracy", "graphs", "training")
     parser.add_argument("--piece", choices=pieces, default="cost", help="timing: which part")
     jobs = ",".join(timing_pairs.JOBS)
     parser.add_argument("--jobs", default=jobs, help=f"timing --piece training: of {jobs}")

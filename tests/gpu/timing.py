@@ -5,6 +5,7 @@ Pieces of minutes, so that each can be run by itself:
   cost        AllReduce and Send/Recv, four sizes, four ways, in processes that take turns: no
               plugin, profile mode as it comes, trace mode with sampled timing, and KernelCh
   pairs       the same with events switched on and off in one process (timing_pairs.py)
+  copies      the same with a copy of NCCL that has no plugin in the same process (timing_pairs.py)
   accuracy    sampled times against KernelCh's of the same operations
   graphs      replays made against replays counted: capture modes, streams, updates, child graphs
   training    steps of a DDP and an FSDP job with and without the recorder, in pairs of blocks

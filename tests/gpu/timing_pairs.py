@@ -1,15 +1,20 @@
 """What sampled timing costs, in pairs of blocks of one process: with NCCL's events and without.
 
-Processes differ by several percent, which is more than there is to measure. So NCCL's event mask is
-switched between blocks of one communicator (masking_plugin.c): off, NCCL calls no plugin. The
-ratio is taken within each pair, its interval by resampling processes and their pairs.
+Processes differ by several percent, which is more than there is to measure. The ratio is taken
+within each pair of blocks, its interval by resampling processes and their pairs.
 
-NCCLSCOPE_OTHER=PATH.so[,NAME=VALUE…] measures another profiler in turn with profile and trace mode.
+Piece `pairs`: NCCL's event mask is switched between blocks of one communicator (masking_plugin.c):
+off, NCCL calls no plugin, but has one. NCCLSCOPE_OTHER=PATH.so[,NAME=VALUE…] measures another
+profiler in turn with profile and trace mode.
+
+Piece `copies`: two copies of NCCL in one process, each with a communicator of its own; only one of
+them finds a plugin. Off is no plugin at all.
 """
 
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -19,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope.capture.reader import open_capture
-from ncclscope.native import plugin_path
+from ncclscope.native import empty_plugin_path, plugin_path
+from ncclscope.nccl.events import GPU_TIMING_EVENTS, MODE_EVENTS, SAMPLING_EVENTS
 from ncclscope.overhead.statistics import bootstrap_interval
 from tests.gpu.timing import (
     BARRED,
@@ -89,6 +95,11 @@ def measure_process(program: Path, plugin: Path, placing: Placing, variant: str)
         printed = outputs_of(commands, 300)
         processes = open_capture(capture).processes if capture.exists() else ()
         calls = [process.calls_counted() for process in processes]
+    return {"variant": variant, "pairs": pairs_by_measure(printed), "calls": calls}
+
+
+def pairs_by_measure(printed: list[str]) -> dict[str, Pairs]:
+    """From what the ranks printed: wall time of the slower rank, CPU time of both."""
     by_rank = [_blocks(out) for out in printed]
     pairs: dict[str, Pairs] = {}
     for key, states in by_rank[0].items():
@@ -99,7 +110,7 @@ def measure_process(program: Path, plugin: Path, placing: Placing, variant: str)
                 columns.append([float(join(block[column] for block in ranks)) for ranks in values])
         pairs[key] = [list(pair) for pair in zip(*columns, strict=True)]
         assert len(pairs[key]) == len(states["on"]) == BLOCKS
-    return {"variant": variant, "pairs": pairs, "calls": calls}
+    return pairs
 
 
 def _blocks(printed: str) -> dict[str, dict[str, list[tuple[float, float]]]]:
@@ -138,14 +149,17 @@ def pairs(placing: Placing, results: Path, minutes: float) -> tuple[list[list[ob
             for variant, own in plugin_of.items():
                 line = measure_process(program, own, placing, variant)
                 keep(results, {"piece": "pairs", "title": placing.title, **line})
-    return pair_rows(placing.title, kept(results, "pairs", placing.title))
+    variants = (*BARRED, ANOTHER_BUILD, TRACE, OTHER_PROFILER)
+    return pair_rows(placing.title, kept(results, "pairs", placing.title), variants)
 
 
-def pair_rows(title: str, lines: list[dict[str, Any]]) -> tuple[list[list[object]], bool]:
+def pair_rows(
+    title: str, lines: list[dict[str, Any]], variants: Sequence[str]
+) -> tuple[list[list[object]], bool]:
     """Rows of the table, and whether no bar is broken."""
     rows: list[list[object]] = []
     fine = True
-    for variant in (*BARRED, ANOTHER_BUILD, TRACE, OTHER_PROFILER):
+    for variant in variants:
         own = [line["pairs"] for line in lines if line["variant"] == variant]
         for key in own[0] if own else ():
             processes: list[Pairs] = [pairs[key] for pairs in own]
@@ -160,6 +174,99 @@ def pair_rows(title: str, lines: list[dict[str, Any]]) -> tuple[list[list[object
             count = sum(map(len, processes))
             rows.append([title, function, f"{int(size):,}", way, variant, len(own), count])
             rows[-1] += [*median_us, wall, bars[0], cpu, bars[1]]
+    return rows, fine
+
+
+# ---- two copies of NCCL ----
+# What any plugin costs: it is loaded and asks for no event, or it asks for those of profile mode and
+# ignores them. And what the method makes of nothing.
+ASKS_NOTHING, IGNORES = "a plugin that asks for nothing", "profile mode's events, ignored"
+NO_PLUGIN = "no plugin again"
+EMPTY_EVENTS = {
+    ASKS_NOTHING: 0,
+    IGNORES: MODE_EVENTS["profile"] & ~GPU_TIMING_EVENTS | SAMPLING_EVENTS,
+}
+WAYS = ("back-to-back", "synchronised", "graph-20", "graph-200")
+# How a ratio is shown by what its bar says: bold where it is above, ~ where it is not resolved.
+MARKED = {"holds": "{}", "not resolved": "~{}", "**does not hold**": "**{}**"}
+# How many processes of each kind in a round: those with a bar need the narrowest intervals.
+COPIES_A_ROUND = {"profile": 2, "trace, sampled": 2, IGNORES: 2, ASKS_NOTHING: 1, NO_PLUGIN: 1}
+# NCCLSCOPE_COPIES=NAME;NAME…: only these.
+_ONLY = os.environ.get("NCCLSCOPE_COPIES", "")
+MEASURED_COPIES = {n: c for n, c in COPIES_A_ROUND.items() if not _ONLY or n in _ONLY.split(";")}
+
+
+def copies_variables(variant: str, scratch: str) -> dict[str, str] | None:
+    """What the copy of NCCL with a plugin finds; None: no plugin either."""
+    if variant == NO_PLUGIN:
+        return None
+    if variant in EMPTY_EVENTS:
+        events = str(EMPTY_EVENTS[variant])
+        return {
+            "NCCL_PROFILER_PLUGIN": str(empty_plugin_path()),
+            "NCCLSCOPE_EMPTY_EVENTS": events,
+        }
+    return dict(VARIANTS[variant] or {}) | {"NCCLSCOPE_DIR": f"{scratch}/capture"}
+
+
+def measure_copies(
+    program: Path, copy: Path, placing: Placing, variant: str, number: int
+) -> dict[str, Any]:
+    """One pair of ranks with two copies of NCCL each; every second process makes the communicator
+    without a plugin first.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        variables = copies_variables(variant, scratch)
+        commands = []
+        for rank in range(RANKS):
+            words = [str(program), str(placing.library), str(placing.cudart), str(rank), str(RANKS)]
+            words += [f"{scratch}/id", str(placing.hosts), str(BLOCKS)]
+            env = rank_environment(rank, placing.hosts, variables) | {"TIMING_WITHOUT": str(copy)}
+            env |= {"TIMING_WITHOUT_FIRST": "1"} if number % 2 else {}
+            commands.append((pinned(rank, words), env))
+        printed = outputs_of(commands, 300)
+    return {"variant": variant, "pairs": pairs_by_measure(printed)}
+
+
+def copies(placing: Placing, results: Path, minutes: float) -> tuple[list[list[object]], bool]:
+    """Measures until the time is over; rows of the table, and whether no bar is broken."""
+    with tempfile.TemporaryDirectory() as scratch:
+        program, copy = build_rank(Path(scratch)), Path(scratch) / "libnccl-without.so"
+        shutil.copyfile(placing.library, copy)
+        for number in rounds(minutes):
+            for variant, count in MEASURED_COPIES.items():
+                for own in range(count):
+                    line = measure_copies(program, copy, placing, variant, number + own)
+                    keep(results, {"piece": "copies", "title": placing.title, **line})
+    return copies_rows(placing.title, kept(results, "copies", placing.title))
+
+
+COPIES_HEADER = ["NCCL, ranks", "recording", "processes", "function", "bytes", "no plugin, µs",
+                 *WAYS, "CPU time, most"]  # fmt: skip
+
+
+def copies_rows(title: str, lines: list[dict[str, Any]]) -> tuple[list[list[object]], bool]:
+    """A row for each function and size, with a column for each way; whether no bar is broken."""
+    rows: list[list[object]] = []
+    fine = True
+    for variant in COPIES_A_ROUND:
+        own = [line["pairs"] for line in lines if line["variant"] == variant]
+        measures = [key.split() for key in own[0]] if own else []
+        for function, size in dict.fromkeys((measure[0], measure[1]) for measure in measures):
+            cells, cpu_times = dict.fromkeys(WAYS, "–"), []
+            for way in (own_way for of, by, own_way in measures if (of, by) == (function, size)):
+                processes: list[Pairs] = [pairs[f"{function} {size} {way}"] for pairs in own]
+                wall, cpu = ratio(processes, 0, 1), ratio(processes, 2, 3)
+                verdicts = verdict(wall, most_wall((function, int(size), way)))
+                fine &= variant not in BARRED or "**" not in verdicts + verdict(cpu, MOST_CPU)
+                cells[way] = MARKED[verdicts].format(wall)
+                cpu_times.append(cpu)
+                if way == WAYS[0]:
+                    base = statistics.median(pair[1] for pairs in processes for pair in pairs)
+            most_cpu = max(cpu_times, key=lambda cpu: cpu.high)
+            cells["CPU"] = MARKED[verdict(most_cpu, MOST_CPU)].format(most_cpu)
+            rows.append([title, variant, len(own), function, f"{int(size):,}", f"{base / 1e3:.2f}"])
+            rows[-1] += cells.values()
     return rows, fine
 
 

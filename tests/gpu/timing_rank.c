@@ -10,6 +10,11 @@
 //
 // With MASKING_PLUGIN (masking_plugin.c) every block is measured twice, with NCCL's events switched
 // on and off, in random order; " on" or " off" ends its line. Graphs are captured for either.
+//
+// TIMING_WITHOUT=COPY, a copy of LIBNCCL, measures every block twice, too: a call goes to LIBNCCL
+// or to the copy, each with a communicator of its own. Only LIBNCCL sees NCCL_PROFILER_PLUGIN, so
+// that " off" is no plugin at all, in the same process. TIMING_WITHOUT_FIRST=1 makes the copy's
+// communicator first: what comes second may be slower.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -32,15 +37,24 @@ static int (*cuda_malloc)(void **, size_t), (*cuda_stream_create)(void **, unsig
     (*end_capture)(void *, void **), (*instantiate)(void **, void *, unsigned long long),
     (*graph_launch)(void *, void *), (*graph_destroy)(void *), (*instance_destroy)(void *),
     (*set_device)(int);
-static int (*get_unique_id)(struct unique_id *),
-    (*comm_init_rank)(void **, int, struct unique_id, int), (*comm_destroy)(void *);
-static int (*all_reduce)(void *, void *, size_t, int, int, void *, void *),
-    (*nccl_send)(void *, size_t, int, int, void *, void *),
-    (*nccl_recv)(void *, size_t, int, int, void *, void *);
-static int (*group_start)(void), (*group_end)(void);
+
+// A copy of NCCL and the communicator made with it.
+struct nccl {
+    int (*get_unique_id)(struct unique_id *);
+    int (*comm_init_rank)(void **, int, struct unique_id, int);
+    int (*comm_destroy)(void *);
+    int (*all_reduce)(void *, void *, size_t, int, int, void *, void *);
+    int (*send)(void *, size_t, int, int, void *, void *);
+    int (*recv)(void *, size_t, int, int, void *, void *);
+    int (*group_start)(void);
+    int (*group_end)(void);
+    void *comm;
+};
 
 static int rank, ranks, hosts;
-static void *comm, *stream, *source, *target;
+static void *stream, *source, *target;
+static struct nccl with, without;  // the plugin; without is empty unless there is a copy
+static struct nccl *nccl = &with;
 
 static void check(int result, const char *what) {
     if (result == 0) return;
@@ -54,14 +68,15 @@ static void *symbol(void *library, const char *name) {
     return address;
 }
 
+// Local: two copies of NCCL must not find each other's functions.
 static void *library(const char *path) {
-    void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) fprintf(stderr, "%s\n", dlerror()), exit(1);
     return handle;
 }
 
-static void load(const char *nccl_path, const char *cudart_path) {
-    void *cuda = library(cudart_path), *nccl = library(nccl_path);
+static void load_cuda(const char *path) {
+    void *cuda = library(path);
     set_device = symbol(cuda, "cudaSetDevice");
     cuda_malloc = symbol(cuda, "cudaMalloc");
     cuda_stream_create = symbol(cuda, "cudaStreamCreateWithFlags");
@@ -72,14 +87,18 @@ static void load(const char *nccl_path, const char *cudart_path) {
     graph_launch = symbol(cuda, "cudaGraphLaunch");
     graph_destroy = symbol(cuda, "cudaGraphDestroy");
     instance_destroy = symbol(cuda, "cudaGraphExecDestroy");
-    get_unique_id = symbol(nccl, "ncclGetUniqueId");
-    comm_init_rank = symbol(nccl, "ncclCommInitRank");
-    comm_destroy = symbol(nccl, "ncclCommDestroy");
-    all_reduce = symbol(nccl, "ncclAllReduce");
-    nccl_send = symbol(nccl, "ncclSend");
-    nccl_recv = symbol(nccl, "ncclRecv");
-    group_start = symbol(nccl, "ncclGroupStart");
-    group_end = symbol(nccl, "ncclGroupEnd");
+}
+
+static struct nccl load_nccl(const char *path) {
+    void *handle = library(path);
+    return (struct nccl){.get_unique_id = symbol(handle, "ncclGetUniqueId"),
+                         .comm_init_rank = symbol(handle, "ncclCommInitRank"),
+                         .comm_destroy = symbol(handle, "ncclCommDestroy"),
+                         .all_reduce = symbol(handle, "ncclAllReduce"),
+                         .send = symbol(handle, "ncclSend"),
+                         .recv = symbol(handle, "ncclRecv"),
+                         .group_start = symbol(handle, "ncclGroupStart"),
+                         .group_end = symbol(handle, "ncclGroupEnd")};
 }
 
 static int64_t clock_ns(clockid_t clock) {
@@ -91,14 +110,15 @@ static int64_t clock_ns(clockid_t clock) {
 static void synchronize(void) { check(cuda_stream_synchronize(stream), "synchronize"); }
 
 static void call_all_reduce(size_t floats) {
-    check(all_reduce(source, target, floats, FLOAT32, SUM, comm, stream), "AllReduce");
+    check(nccl->all_reduce(source, target, floats, FLOAT32, SUM, nccl->comm, stream), "AllReduce");
 }
 
 static void call_send_recv(size_t floats) {
-    check(group_start(), "GroupStart");
-    check(nccl_send(source, floats, FLOAT32, (rank + 1) % ranks, comm, stream), "Send");
-    check(nccl_recv(target, floats, FLOAT32, (rank + ranks - 1) % ranks, comm, stream), "Recv");
-    check(group_end(), "GroupEnd");
+    int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+    check(nccl->group_start(), "GroupStart");
+    check(nccl->send(source, floats, FLOAT32, next, nccl->comm, stream), "Send");
+    check(nccl->recv(target, floats, FLOAT32, before, nccl->comm, stream), "Recv");
+    check(nccl->group_end(), "GroupEnd");
 }
 
 enum way { BACK_TO_BACK, SYNCHRONISED, GRAPH_20, GRAPH_200, WAYS };
@@ -118,9 +138,12 @@ static int work_count;
 static int events_on = 1;
 static void (*switch_events)(int on);
 
+static bool in_pairs(void) { return switch_events || without.comm; }
+
 static void set_events(int on) {
     events_on = on;
     if (switch_events) switch_events(on);
+    if (without.comm) nccl = on ? &with : &without;
 }
 
 // Both ranks must make as many calls: numbers are fixed, for blocks of about 10 ms.
@@ -162,7 +185,7 @@ static void measure(struct work *work) {
     double wall_ns = (double)(clock_ns(CLOCK_MONOTONIC) - wall) / work->operations;
     double cpu_ns = (double)(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu) / work->operations;
     printf("%s %zu %s %.1f %.1f%s\n", work->function, work->size_bytes, way_names[work->way],
-           wall_ns, cpu_ns, switch_events ? events_on ? " on" : " off" : "");
+           wall_ns, cpu_ns, in_pairs() ? events_on ? " on" : " off" : "");
 }
 
 // Connects, warms up, captures.
@@ -183,9 +206,9 @@ static int random_bit(void) {
 static void measure_all(int blocks) {
     for (int block = 0; block < blocks; block++)
         for (int i = 0; i < work_count; i++) {
-            int first = switch_events ? random_bit() : 1;
+            int first = in_pairs() ? random_bit() : 1;
             set_events(first), measure(&works[i]);
-            if (switch_events) set_events(!first), measure(&works[i]);
+            if (in_pairs()) set_events(!first), measure(&works[i]);
         }
 }
 
@@ -211,11 +234,11 @@ static void plan_works(void) {
             }
 }
 
-static struct unique_id agreed_id(const char *path) {
+static struct unique_id agreed_id(struct nccl *own, const char *path) {
     struct unique_id id;
     char fresh[4200];
     if (rank == 0) {
-        check(get_unique_id(&id), "GetUniqueId");
+        check(own->get_unique_id(&id), "GetUniqueId");
         snprintf(fresh, sizeof fresh, "%s.new", path);
         int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC, 0600);
         check(write(fd, &id, sizeof id) != sizeof id || close(fd) || rename(fresh, path), path);
@@ -228,19 +251,39 @@ static struct unique_id agreed_id(const char *path) {
     return id;
 }
 
+static void connect(struct nccl *own, const char *id_file, const char *plugin) {
+    if (plugin) setenv("NCCL_PROFILER_PLUGIN", plugin, 1);
+    else unsetenv("NCCL_PROFILER_PLUGIN");
+    check(own->comm_init_rank(&own->comm, ranks, agreed_id(own, id_file), rank), "CommInitRank");
+}
+
+// The plugin's path is a copy: changing the environment may move what getenv gave.
+static void connect_all(const char *library_path, const char *id_file) {
+    const char *given = getenv("NCCL_PROFILER_PLUGIN"), *copy = getenv("TIMING_WITHOUT");
+    char *plugin = given ? strdup(given) : NULL, without_id[4200];
+    snprintf(without_id, sizeof without_id, "%s.without", id_file);
+    with = load_nccl(library_path);
+    bool first = getenv("TIMING_WITHOUT_FIRST") != NULL;
+    if (copy) without = load_nccl(copy);
+    if (copy && first) connect(&without, without_id, NULL);
+    connect(&with, id_file, plugin);
+    if (copy && !first) connect(&without, without_id, NULL);
+    free(plugin);
+}
+
 int main(int count, char **values) {
     if (count != 8 && count != 9) return 2;
     rank = atoi(values[3]), ranks = atoi(values[4]), hosts = atoi(values[6]);
     int blocks = atoi(values[7]);
-    load(values[1], values[2]);
+    load_cuda(values[2]);
     check(set_device(0), "SetDevice");
     check(cuda_malloc(&source, MOST_BYTES) || cuda_malloc(&target, MOST_BYTES), "malloc");
     check(cuda_stream_create(&stream, 1), "stream");
-    check(comm_init_rank(&comm, ranks, agreed_id(values[5]), rank), "CommInitRank");
+    connect_all(values[1], values[5]);
     plan_works();
     if (count == 9) switch_events = symbol(library(values[8]), "masking_plugin_set");
     for (int i = 0; i < work_count; i++) {
-        for (int on = switch_events ? 0 : 1; on < 2; on++) set_events(on), prepare(&works[i]);
+        for (int on = in_pairs() ? 0 : 1; on < 2; on++) set_events(on), prepare(&works[i]);
     }
     measure_all(blocks);
     printf("replays");
@@ -252,6 +295,7 @@ int main(int count, char **values) {
         for (int on = 0; on < 2; on++)
             if (works[i].graphs[on])
                 check(instance_destroy(works[i].graphs[on]), "GraphExecDestroy");
-    check(comm_destroy(comm), "CommDestroy");
+    check(with.comm_destroy(with.comm), "CommDestroy");
+    if (without.comm) check(without.comm_destroy(without.comm), "CommDestroy");
     return 0;
 }
