@@ -4,14 +4,13 @@ import csv
 import io
 import json
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from ncclscope.bench.profilers.comparison import (
+    ProfilerComparison,
     TimesRow,
     compare,
     forms_of,
@@ -31,20 +30,14 @@ from ncclscope.bench.profilers.comparison_tables import (
     share_text,
     text_lines,
 )
+from ncclscope.bench.profilers.cost import CostRow
+from ncclscope.bench.profilers.intervals import label_of
 from ncclscope.bench.profilers.profiler_table import known_profilers
 from ncclscope.bench.profilers.recording import Records, read_recording
 from ncclscope.bench.profilers.selection import AGAIN, select_profilers
 from ncclscope.bench.profilers.trials import COST, KILL, TIMES, ProfilerTrial, order_of_trials
 from ncclscope.bench.results import BenchDevice, Session
-from ncclscope.bench.training.comparison import training_rows, training_table
-from ncclscope.bench.training.files import TrainingRun, settings_json
-from ncclscope.bench.training.files import as_json as training_json
-from ncclscope.bench.training.files import read_run as read_training
-from ncclscope.bench.training.files import text_lines as training_lines
-from ncclscope.bench.training.fsdp2 import find_fully_shard
-from ncclscope.bench.training.page import as_html as training_html
-from ncclscope.bench.training.trials import TrainingSettings, TrainingTrial
-from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.errors import UsageError
 from ncclscope.ingest import example_profiler
 from ncclscope.ingest.records import ImportReport, Operation
 from ncclscope.native import empty_plugin_path
@@ -248,6 +241,59 @@ def test_what_a_profiler_adds_has_its_interval() -> None:
     assert cost_table(once, every_case=True).rows[0][5] == "+4.00", "a single round has none"
 
 
+def costs_of(
+    walls_us: list[float], without_us: list[float], again_us: list[float]
+) -> dict[str, CostRow]:
+    """The mean rows of no plugin measured again and of Inspector."""
+    trials = [
+        made_trial(name, COST, number, cases=(made_case(wall_us),))
+        for name, walls in (("none", without_us), (AGAIN, again_us), ("inspector", walls_us))
+        for number, wall_us in enumerate(walls)
+    ]
+    table = known_profilers()
+    again = replace(table["none"], name=AGAIN)
+    cost = compare(trials, (table["none"], again, table["inspector"])).cost
+    return {row.profiler: row for row in cost if not row.operation}
+
+
+def test_a_round_is_compared_with_the_mean_of_its_runs_without_a_plugin() -> None:
+    """The first round has two, 100 and 140 µs; the second one alone."""
+    rows = costs_of([150, 150], [100, 100], [140])
+    row = rows["inspector"]
+    assert (row.wall_ratio.low, row.wall_ratio.high) == pytest.approx((150 / 120, 150 / 100))
+    assert (row.added_us.low, row.added_us.high) == pytest.approx((30, 50))
+    assert rows[AGAIN].wall_ratio.value == pytest.approx(1.4), "the noise: against the first alone"
+
+
+def test_a_few_rounds_have_a_range_and_six_an_interval() -> None:
+    """By resampling 5 rounds 1 of 17 draws has the lowest as its median, of 6 rounds 1 of 115."""
+    walls: list[float] = [101, 150, 102, 103, 90]
+    few = costs_of(walls, [100] * 5, [])["inspector"]
+    assert few.rounds == 5
+    assert (few.wall_ratio.low, few.wall_ratio.high) == pytest.approx((0.9, 1.5))
+    more = costs_of([*walls, 102.5], [100] * 6, [])["inspector"]
+    assert more.wall_ratio.low > 0.9
+    assert more.wall_ratio.high < 1.5
+    for row, label in ((few, "[range of 5 rounds]"), (more, "[95 %]")):
+        comparison = ProfilerComparison((), (), (), (row,), ())
+        titles = [column.title for column in cost_table(comparison, every_case=False).columns]
+        assert f"wall against none {label}" in titles
+
+
+@pytest.mark.parametrize(
+    ("rounds", "label"),
+    [
+        ([1, 1], ""),
+        ([1, 3], "range of 3 rounds"),
+        ([2, 5, 3], "range of 2 to 5 rounds"),
+        ([6, 10], "95 %"),
+        ([5, 6], "95 %, range below 6 rounds"),
+    ],
+)
+def test_what_brackets_hold(rounds: list[int], label: str) -> None:
+    assert label_of(rounds) == label
+
+
 def test_a_round_that_failed_without_a_plugin_is_left_out() -> None:
     trials = [
         made_trial("none", COST, 0),
@@ -389,102 +435,3 @@ def test_single_calls_are_read_where_ncclsee_wrote_totals_as_well(tmp_path: Path
     assert sum(own.count for own in recording.records) == 9
     (tmp_path / "70.csv").unlink()
     assert read_recording(known_profilers()["ncclsee"], tmp_path, ()).records == ()
-
-
-# ---- training ----
-def trained(profiler: str, number: int, step_ms: int, **values: object) -> TrainingTrial:
-    steps = ((step_ms * 1_000_000,) * 10,) * 2
-    trial = TrainingTrial(
-        profiler, number, steps, (10**9, 10**9), (step_ms * 20_000_000,) * 2,
-        machine={"backend": "gloo", "device": "no GPU", "torch": "2", "nccl": ""},
-    )  # fmt: skip
-    return replace(trial, **values)  # type: ignore[arg-type]
-
-
-def test_training_steps_calls_and_communication(tmp_path: Path) -> None:
-    times = tuple(range(10_000_000, 10_000_010))
-    records = (Records(0, "AllReduce", 1024, 10, times, timed=10),)
-    sampled = (Records(0, "AllReduce", 1024, 10, (10_000_000,), timed=1, sampled=True),)
-    trials = (
-        trained("none", 0, 100),
-        trained("none", 1, 200),
-        trained("empty", 0, 100, counted=(10, 10)),
-        trained("inspector", 0, 110, records=records),
-        trained("inspector", 1, 220, records=records),
-        trained("ncclscope-profile", 0, 100, records=sampled),
-        trained("example", 0, 0, failure="rank 0 was killed by SIGSEGV\nlast words"),
-    )
-    table = known_profilers()
-    profilers = tuple(table[name] for name in dict.fromkeys(trial.profiler for trial in trials))
-    none, empty, inspector, profile, example = training_rows(profilers, trials)
-    assert none.step_ms == 150
-    assert none.step_ratio is None
-    assert inspector.step_ratio is not None
-    assert inspector.step_ratio.value == pytest.approx(1.1)
-    assert (inspector.calls_made, inspector.calls_recorded) == (20, 10)
-    assert inspector.communication_s == pytest.approx(0.05)
-    assert profile.communication_s == pytest.approx(0.05), "a sample stands for all calls"
-    assert inspector.communication_share == pytest.approx((0.05 / 2.2 + 0.05 / 4.4) / 2)
-    assert (example.failed, example.remark) == (1, "rank 0 was killed by SIGSEGV")
-    assert empty.calls_recorded is None
-    table = training_table("x", [inspector])
-    assert "50.0 %" in table.rows[0]
-    settings = settings_json(TrainingSettings("gpt", 2, 0))
-    run = TrainingRun(settings, profilers, {}, trials, 0.0)
-    text = "\n".join(training_lines(run, 200))
-    assert "backend gloo: no call of NCCL's is made" in text
-    assert "; 1 to 2 rounds of each profiler, 40 steps in each" in text
-    assert [row[-3] for row in training_table("x", [none, empty, inspector]).rows] == list("212")
-    path = tmp_path / "saved.json"
-    path.write_text(json.dumps(training_json(run)))
-    assert read_training(path).trials == run.trials
-    assert "Figure 4" in training_html(run)
-    assert "inspector: 50.0 % of calls" in training_html(run)
-
-
-def test_warm_up_is_in_both_parts_of_communications_share(tmp_path: Path) -> None:
-    """Ten steps of 100 ms, ten of warm-up, each with 60 ms of communication: 60 %, not 120 %."""
-    calls = (60_000_000,) * 20
-    records = tuple(Records(rank, "AllReduce", 1024, 20, calls, timed=20) for rank in range(2))
-    trial = trained("inspector", 0, 100, records=records)
-    (row,) = training_rows([known_profilers()["inspector"]], [trial])
-    assert row.communication_share == pytest.approx(0.6)
-    path = tmp_path / "saved.json"
-    old = training_json(
-        TrainingRun(settings_json(TrainingSettings("gpt", 2, 0)), (), {}, (trial,), 0)
-    )
-    del old["trials"][0]["recorded_ns"], old["trials"][0]["window_steps"]
-    path.write_text(json.dumps(old))
-    (row,) = training_rows([known_profilers()["inspector"]], read_training(path).trials)
-    assert (row.communication_s, row.communication_share) == (pytest.approx(1.2), None)
-
-
-def test_a_window_of_steps_is_compared_with_the_same_steps_alone() -> None:
-    """25 steps of 100 ms and 5 profiled ones of 150 ms: the profiler costs 50 %, not nothing."""
-    plain, slow = 100_000_000, 150_000_000
-    steps = ((plain,) * 25 + (slow,) * 5,) * 2
-    records = tuple(Records(rank, "AllReduce", 1024, 5, (75_000_000,) * 5) for rank in range(2))
-    window = trained("torch-profiler", 0, 0, step_ns=steps, records=records, window_steps=5)
-    window = replace(window, recorded_ns=(5 * slow,) * 2)
-    trials = [replace(trained("none", 0, 0), step_ns=((plain,) * 30,) * 2), window]
-    (row,) = training_rows([known_profilers()["torch-profiler"]], trials)
-    assert row.step_ms == 150
-    assert row.step_ratio is not None
-    assert row.step_ratio.value == pytest.approx(1.5)
-    assert row.communication_share == pytest.approx(0.5), "of its window, not of all steps"
-    assert row.remark.startswith("the last 5 steps alone")
-    assert row.remark in training_table("x", [row]).rows[0]
-
-
-@pytest.mark.parametrize("name", ["torch.distributed.fsdp", "torch.distributed._composable.fsdp"])
-def test_fsdp2_is_found_where_each_release_of_pytorch_has_it(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """2.4 and 2.5 have it in another module, and a module of the later ones' name without it."""
-    for other in ("torch.distributed.fsdp", "torch.distributed._composable.fsdp"):
-        module = SimpleNamespace(fully_shard=len) if other == name else SimpleNamespace()
-        monkeypatch.setitem(sys.modules, other, module)
-    assert find_fully_shard() is len
-    monkeypatch.setitem(sys.modules, name, SimpleNamespace())
-    with pytest.raises(NcclscopeError, match="cannot train gpt"):
-        find_fully_shard()

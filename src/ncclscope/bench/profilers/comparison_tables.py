@@ -1,11 +1,11 @@
 """The comparison as tables: for the terminal, and for the page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ncclscope.bench.operations import OPERATIONS
 from ncclscope.bench.profilers.comparison import LossRow, ProfilerComparison, TimesRow
 from ncclscope.bench.profilers.cost import CostRow
-from ncclscope.bench.profilers.intervals import ResampledValue
+from ncclscope.bench.profilers.intervals import ResampledValue, label_of
 from ncclscope.bench.profilers.profiler_table import NONE
 from ncclscope.bench.profilers.selection import AGAIN
 from ncclscope.humanize import NOTHING, amount, wrapped
@@ -14,7 +14,10 @@ from ncclscope.report.units import microseconds, size
 
 _LEFT = Column("profiler", right=False)
 _CASE = (_LEFT, Column("operation", right=False), Column("size"))
-_INTERVALS = "[ ]: 95 % interval, by resampling {what}"
+ROUNDS_NOTE = (
+    "brackets: from six rounds on the 95 % interval by resampling rounds, below that the range of "
+    "rounds; a single round has none"
+)
 
 
 def share_text(share: float | None) -> str:
@@ -34,9 +37,9 @@ def ratio_text(ratio: ResampledValue | None) -> str:
 
 
 def change_text(ratio: ResampledValue) -> str:
-    """A ratio as a change in percent, with its interval. +2.1 % [+1.0, +3.4]
+    """A ratio as a change in percent, with its brackets. +2.1 % [+1.0, +3.4]
 
-    One round has no interval.
+    One round has none.
     """
     low, value, high = (100 * (part - 1) for part in (ratio.low, ratio.value, ratio.high))
     interval = f" [{low:+.1f}, {high:+.1f}]" if low < high else ""
@@ -110,7 +113,7 @@ def times_table(comparison: ProfilerComparison) -> Table:
     notes = (
         "medians over calls and ranks; bench: CUDA events around each call of the same run, "
         "queued before the GPU begins, less what events show around a kernel",
-        _INTERVALS.format(what="calls"),
+        "[ ]: 95 % interval, by resampling calls",
     )
     rows = tuple(map(_times_cells, comparison.times))
     return Table("times reported, beside the benchmark's own", columns, rows, notes)
@@ -127,18 +130,29 @@ def _times_cells(row: TimesRow) -> tuple[str, ...]:
     return (*cells, ratio_text(row.ratio), row.remark)
 
 
+def with_label(title: str, rounds: Iterable[int]) -> str:
+    """A column's title that says what its brackets hold. against none [range of 3 rounds]"""
+    label = label_of(list(rounds))
+    return f"{title} [{label}]" if label else title
+
+
 def cost_table(comparison: ProfilerComparison, every_case: bool) -> Table:
     """Wall and CPU time against no plugin: the mean of all cases, or case by case."""
-    columns = (
-        *(_CASE if every_case else (_LEFT,)), Column("wall µs"), Column("wall against none [95 %]"),
-        Column("added µs [95 %]", drop=1), Column("CPU µs"), Column("CPU against none [95 %]"),
-        Column("added CPU µs [95 %]", drop=2),
-    )  # fmt: skip
     rows = [row for row in comparison.cost if bool(row.operation) == every_case]
+    wall, added, cpu, added_cpu = (
+        with_label(title, (row.rounds for row in rows))
+        for title in ("wall against none", "added µs", "CPU against none", "added CPU µs")
+    )
+    columns = (
+        *(_CASE if every_case else (_LEFT,)), Column("wall µs"), Column(wall),
+        Column(added, drop=1), Column("CPU µs"), Column(cpu), Column(added_cpu, drop=2),
+    )  # fmt: skip
     notes = (
         "of a call, back to back: wall time on the slowest rank, CPU time of all threads of a rank",
-        f"{AGAIN}: no plugin, measured a second time; what is not beyond it is noise",
-        _INTERVALS.format(what="rounds") + "; a single round has none",
+        f"none: the mean of no plugin and `{AGAIN}` in the same round, where both are there; "
+        f"`{AGAIN}`: no plugin, measured a second time, and against the first; what is not beyond "
+        "it is noise",
+        ROUNDS_NOTE,
     )
     title = "cost, case by case" if every_case else "cost, geometric mean of all cases"
     return Table(title, columns, tuple(_cost_cells(row) for row in rows), notes)

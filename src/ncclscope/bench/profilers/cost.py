@@ -7,7 +7,10 @@ import numpy as np
 
 from ncclscope.bench.profilers.intervals import ResampledValue, median_of
 from ncclscope.bench.profilers.profiler_table import NONE
+from ncclscope.bench.profilers.selection import AGAIN
 from ncclscope.bench.profilers.trials import COST, ProfilerTrial, TrialCase
+
+Costs = Mapping[tuple[str, int], tuple[float, float]]  # wall and CPU µs by operation and bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class CostRow:
     cpu_us: float
     cpu_ratio: ResampledValue
     added_cpu_us: ResampledValue
+    rounds: int  # that are compared
 
 
 def _per_call(case: TrialCase) -> tuple[float, float]:
@@ -33,7 +37,7 @@ def _per_call(case: TrialCase) -> tuple[float, float]:
 
 def cost_rows(trials: Sequence[ProfilerTrial]) -> list[CostRow]:
     """Cost by profiler and case against no plugin, round by round; last the mean of all cases."""
-    rounds: dict[tuple[str, int], dict[tuple[str, int], tuple[float, float]]] = {}
+    rounds: dict[tuple[str, int], Costs] = {}
     for trial in trials:
         if trial.kind == COST and not trial.failure:
             rounds[trial.profiler, trial.round] = {
@@ -41,11 +45,12 @@ def cost_rows(trials: Sequence[ProfilerTrial]) -> list[CostRow]:
             }
     rows = []
     for profiler in dict.fromkeys(name for name, _ in rounds):
-        pairs = [
-            (costs, rounds[NONE, number])
+        compared = [
+            (costs, _without_plugin(rounds, profiler, number))
             for (name, number), costs in rounds.items()
-            if name == profiler and (NONE, number) in rounds
+            if name == profiler
         ]
+        pairs = [(own, none) for own, none in compared if none]
         if profiler == NONE or not pairs:
             continue
         for key in pairs[0][0]:
@@ -55,7 +60,19 @@ def cost_rows(trials: Sequence[ProfilerTrial]) -> list[CostRow]:
     return rows
 
 
-def _geometric_means(costs: Mapping[tuple[str, int], tuple[float, float]]) -> tuple[float, float]:
+def _without_plugin(
+    rounds: Mapping[tuple[str, int], Costs], profiler: str, number: int
+) -> Costs | None:
+    """The mean of a round's runs without a plugin; for the second of them, the first alone."""
+    names = (NONE,) if profiler == AGAIN else (NONE, AGAIN)
+    runs = [rounds[name, number] for name in names if (name, number) in rounds]
+    if not runs:
+        return None
+    means = {key: np.mean([run[key] for run in runs], axis=0) for key in runs[0]}
+    return {key: (float(wall), float(cpu)) for key, (wall, cpu) in means.items()}
+
+
+def _geometric_means(costs: Costs) -> tuple[float, float]:
     logs = np.log(np.maximum(np.array(list(costs.values())), 1e-3))
     wall, cpu = np.exp(logs.mean(axis=0))
     return float(wall), float(cpu)
@@ -74,4 +91,5 @@ def _cost_row(
         float(np.median([own[1] for own, _ in pairs])),
         median_of([own[1] / max(none[1], 1e-3) for own, none in pairs]),
         median_of([own[1] - none[1] for own, none in pairs]),
+        len(pairs),
     )  # fmt: skip
