@@ -63,7 +63,7 @@ def run_training_comparison(arguments: argparse.Namespace) -> int:
 
 def show_training(arguments: argparse.Namespace, run: "TrainingRun") -> int:
     """Prints and writes a comparison of training runs."""
-    from ncclscope.bench.training.files import as_json, text_lines
+    from ncclscope.bench.training.files import as_csv, as_json, text_lines
     from ncclscope.bench.training.page import as_html
 
     if arguments.json:
@@ -72,6 +72,8 @@ def show_training(arguments: argparse.Namespace, run: "TrainingRun") -> int:
         print("\n".join(text_lines(run, output_width(_WIDEST))))
     if arguments.save:
         write_text(Path(arguments.save), json.dumps(as_json(run)) + "\n")
+    if arguments.csv:
+        write_text(Path(arguments.csv), as_csv(run))
     if arguments.plot and arguments.plot != "-":
         write_text(Path(arguments.plot), as_html(run))
     return 0

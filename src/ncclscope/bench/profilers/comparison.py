@@ -21,7 +21,7 @@ from ncclscope.bench.profilers.trials import KILL, TIMES, ProfilerTrial, TrialCa
 Form = tuple[tuple[str, int, int], ...]  # function, bytes and number of a call's records
 Pool = Counter[tuple[str, int]]  # records by function and bytes
 _QUANTILES = (5, 50, 95)
-_LOWER_BOUNDS = {
+SOURCE_REMARKS = {  # what times of these sources are
     "gpu-early": "a lower bound: NCCL's stop stamp comes before the end",
     "host": "the host's times",
     "proxy": "network transfers' times",
@@ -257,7 +257,7 @@ def _times_row(trial: ProfilerTrial, case: TrialCase) -> TimesRow:
             _quantiles(own) if len(own) else None, None, None, source, remark,
         )  # fmt: skip
     reported, own, pairs = compared
-    remark = _LOWER_BOUNDS.get(source, "")
+    remark = SOURCE_REMARKS.get(source, "")
     if not remark and not pairs:
         sampled = any(records.sampled for records in same)
         remark = "a sample, in buckets of 12 %" if sampled else "cannot be matched with calls"

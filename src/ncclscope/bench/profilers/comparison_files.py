@@ -151,7 +151,7 @@ def as_csv(run: ComparisonRun) -> str:
     for table, values in _tables(run.comparison):
         for row in values:
             key = [table, row["profiler"], row.get("operation", ""), row.get("size_bytes", "")]
-            for quantity, numbers in _quantities(row):
+            for quantity, numbers in quantities(row):
                 rows.writerow([*key, row.get("rank", ""), quantity, *numbers, simulated])
     return text.getvalue()
 
@@ -159,7 +159,7 @@ def as_csv(run: ComparisonRun) -> str:
 _KEYS = ("profiler", "operation", "size_bytes", "rank")
 
 
-def _quantities(row: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Any]]]:
+def quantities(row: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Any]]]:
     """Each number of a row: value, low and high where it has an interval."""
     for name, value in row.items():
         if name in _KEYS or value is None:

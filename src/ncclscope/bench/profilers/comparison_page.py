@@ -70,7 +70,9 @@ def coverage_svg(comparison: ProfilerComparison) -> str:
     return bars_svg(names, groups)
 
 
-def bars_svg(names: Sequence[str], groups: Mapping[str, Sequence[RangeBar | None]]) -> str:
+def bars_svg(
+    names: Sequence[str], groups: Mapping[str, Sequence[RangeBar | None]], legend: bool = True
+) -> str:
     """Bars of shares in groups, one colour for each name."""
     floor = _HEIGHT - _BOTTOM
     parts = [
@@ -89,7 +91,7 @@ def bars_svg(names: Sequence[str], groups: Mapping[str, Sequence[RangeBar | None
                 parts.append(_bar_svg(bar, left + place * width, width, place))
     body = "".join(parts)
     svg = f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{body}</svg>'
-    return svg + _legend(names)
+    return svg + (legend_html(names) if legend else "")
 
 
 def _y(share: float) -> float:
@@ -106,7 +108,8 @@ def _bar_svg(bar: RangeBar, x: float, width: float, place: int) -> str:
     )
 
 
-def _legend(names: Sequence[str]) -> str:
+def legend_html(names: Sequence[str]) -> str:
+    """The colours of names."""
     items = "".join(
         f'<span><i class="c{place % _COLOURS}"></i>{escape(name)}</span>'
         for place, name in enumerate(names)

@@ -1,5 +1,7 @@
-"""A finished comparison of training runs: its heading, as JSON that can be read again, as text."""
+"""A finished comparison of training runs: heading, JSON that can be read again, CSV, text."""
 
+import csv
+import io
 import json
 import time
 from collections import Counter
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope._version import __version__
-from ncclscope.bench.profilers.comparison_files import rounds_text
+from ncclscope.bench.profilers.comparison_files import quantities, rounds_text
 from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.training.comparison import (
     TrainingRow,
@@ -46,7 +48,7 @@ class TrainingRun:
     @property
     def rows(self) -> list[TrainingRow]:
         """The table's rows."""
-        return training_rows(self.profilers, self.trials)
+        return training_rows(self.profilers, self.trials, int(self.settings["warm_up"]))
 
     @property
     def machine(self) -> Mapping[str, Any]:
@@ -105,6 +107,17 @@ def as_json(run: TrainingRun) -> dict[str, Any]:
         "rows": rows_as_json(run.rows),
         "trials": [asdict(trial) for trial in run.trials],
     }
+
+
+def as_csv(run: TrainingRun) -> str:
+    """The rows as CSV, a line for each number: profiler, quantity, value, low, high."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(["profiler", "quantity", "value", "low", "high"])
+    for row in rows_as_json(run.rows):
+        for quantity, numbers in quantities(row):
+            lines.writerow([row["profiler"], quantity, *numbers])
+    return text.getvalue()
 
 
 def read_run(path: Path) -> TrainingRun:

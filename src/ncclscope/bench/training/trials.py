@@ -14,6 +14,7 @@ from typing import Any
 
 from ncclscope.bench.profilers.profiler_table import NONE, Profiler
 from ncclscope.bench.profilers.recording import Records, read_recording, records_from_json
+from ncclscope.bench.profilers.selection import AGAIN
 from ncclscope.bench.profilers.trials import (
     COST,
     order_of_trials,
@@ -60,7 +61,6 @@ class TrainingTrial:
     round: int
     step_ns: tuple[tuple[int, ...], ...] = ()  # by rank, behind the warm-up
     cpu_ns: tuple[int, ...] = ()  # of all steps, warm-up included
-    recorded_ns: tuple[int, ...] = ()  # by rank, the time that the records are of; (): unknown
     window_steps: int = 0  # last steps that alone are recorded; 0: start, warm-up and all steps
     records: tuple[Records, ...] = ()
     counted: tuple[int, ...] = ()  # calls by rank, of the plugin that counts them
@@ -80,10 +80,10 @@ def training_trial_from_json(content: Mapping[str, Any]) -> TrainingTrial:
         **content,
         "step_ns": tuple(map(tuple, content["step_ns"])),
         "cpu_ns": tuple(content["cpu_ns"]),
-        "recorded_ns": tuple(content.get("recorded_ns", ())),
         "counted": tuple(content["counted"]),
         "records": tuple(map(records_from_json, content["records"])),
     }
+    values.pop("recorded_ns", None)  # of files that older releases wrote
     return TrainingTrial(**values)
 
 
@@ -124,7 +124,6 @@ def train_once(profiler: Profiler, number: int, settings: TrainingSettings) -> T
             number,
             tuple(tuple(own["step_ns"]) for own in answers),
             tuple(own["cpu_ns"] for own in answers),
-            tuple(own["recorded_ns"] for own in answers),
             answers[0]["window_steps"],
             recording.records,
             tuple(_counted(counts, own["pid"]) for own in answers) if counts.is_dir() else (),
@@ -240,6 +239,15 @@ def check_torch() -> None:
         raise NcclscopeError(message, "Install it: pip install torch")
 
 
-def none_trials(trials: Sequence[TrainingTrial]) -> dict[int, TrainingTrial]:
-    """The runs without a plugin that came to their end, by round."""
-    return {trial.round: trial for trial in trials if trial.profiler == NONE and not trial.failure}
+def without_plugin(
+    trials: Sequence[TrainingTrial], profiler: str
+) -> dict[int, list[TrainingTrial]]:
+    """The runs without a plugin that a profiler's are compared with, by round. The second of a
+    round is compared with the first alone.
+    """
+    names = (NONE,) if profiler == AGAIN else (NONE, AGAIN)
+    rounds: dict[int, list[TrainingTrial]] = {}
+    for trial in trials:
+        if trial.profiler in names and not trial.failure:
+            rounds.setdefault(trial.round, []).append(trial)
+    return rounds
