@@ -44,7 +44,7 @@ class Links:
     destination: Ints
     across_nodes: Bools
     slowness: Floats  # times the median of transfers of the same size
-    past_slowness: Floats  # mean, times what the link took when it was fast; 1 where it always was
+    past_slowness: Floats  # its times over those when it was fast; 1 where it always was
     operations: Ints
     busy_ns: Floats  # sum of the times of its transfers
     waits_ns: dict[str, Floats]
@@ -164,12 +164,12 @@ def link_times(transfers: Transfers, node_of: Ints) -> Links:
     transfers, key = _of_rows(transfers, rows), key[rows]
     link, slowness, count = _medians(transfers, key, relative[rows])
     place = np.searchsorted(link, key)
-    transfers_of = np.maximum(np.bincount(place, minlength=len(link)), 1)
-    past = np.bincount(place, _times_of_past(transfers, key), minlength=len(link)) / transfers_of
 
     def total(values: Floats) -> Floats:
         return np.bincount(place, values, minlength=len(link)).astype(np.float64)
 
+    busy_ns, fast_ns = total(transfers.time_ns), total(_fast_ns(transfers, key))
+    past = busy_ns / np.maximum(fast_ns, 1.0)
     source, destination = link >> _RANK_BITS, link & _RANK_MASK
     return Links(
         source,
@@ -178,7 +178,7 @@ def link_times(transfers: Transfers, node_of: Ints) -> Links:
         slowness,
         past,
         count,
-        total(transfers.time_ns),
+        busy_ns,
         {name: total(values) for name, values in transfers.waits_ns.items()},
     )
 
@@ -209,9 +209,10 @@ def _medians(transfers: Transfers, key: Ints, values: Floats) -> tuple[Ints, Flo
     return link, typical[order][first + count // 2], count
 
 
-def _times_of_past(transfers: Transfers, key: Ints) -> Floats:
-    """Times over what transfers of the same kind took on the same link when it was fast; 1 where it
-    was never much faster.
+def _fast_ns(transfers: Transfers, key: Ints) -> Floats:
+    """By transfer what those of the same kind took on the same link when it was fast; its own time
+    where it was never much faster. Times are summed up, and not their ratios: of a small transfer
+    next to large ones the error of clocks may be several times its time.
     """
     both = np.stack([key, transfers.kind])
     _, kind = np.unique(both, axis=1, return_inverse=True)
@@ -219,7 +220,7 @@ def _times_of_past(transfers: Transfers, key: Ints) -> Floats:
     time_ns = transfers.time_ns.astype(np.int64)
     # Operations of a rank are numbered in the order of time.
     good = own_past(kind, np.zeros_like(kind), time_ns, transfers.operation, rows)[0][kind]
-    return np.where(np.isnan(good), 1.0, transfers.time_ns / np.maximum(good, 1.0))
+    return np.where(np.isnan(good), transfers.time_ns, good)
 
 
 def _relative_times(transfers: Transfers, key: Ints, node_of: Ints) -> Floats:

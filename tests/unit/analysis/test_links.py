@@ -40,3 +40,18 @@ def test_transfers_are_compared_with_those_that_end_for_the_same_reason() -> Non
     links = link_times(transfers, np.repeat([0, 1], 5))
     assert links.slowness.tolist() == [1, 1, 1, 1, 1]
     assert links.operations.tolist() == [20, 20, 20, 20, 20]
+
+
+def test_small_transfers_whose_clocks_differ_do_not_make_the_past_of_a_link() -> None:
+    """160 of 780 µs always, and 30 small ones of which most seem to take 4 µs, the others 75."""
+    small = [4_000.0 if call % 3 else 75_000.0 for call in range(15)] + [75_000.0] * 15
+    time_ns = np.concatenate([np.full(160, 780_000.0), small])
+    kind = np.repeat([0, 1], [160, 30])
+    ones = np.zeros(190, np.int64)
+    transfers = Transfers(ones, ones + 1, np.arange(190), kind, time_ns, {}, np.ones(190, bool))
+    (past,) = link_times(transfers, np.array([0, 1])).past_slowness
+    assert 1 <= past < 1.02
+    slow_later = np.concatenate([np.full(80, 200_000.0), np.full(80, 780_000.0), small])
+    transfers = Transfers(ones, ones + 1, np.arange(190), kind, slow_later, {}, np.ones(190, bool))
+    (past,) = link_times(transfers, np.array([0, 1])).past_slowness
+    assert past > 2

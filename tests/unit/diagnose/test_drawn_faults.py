@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pytest
 
+import ncclscope
+from ncclscope.analysis.run import Run
+from ncclscope.analysis.waiting.origins import waiting_of
+from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.diagnose.finding import INFO
 from tests.support.diagnosis import diagnose_capture
 from tests.support.laboratory.random_jobs import random_kind
@@ -35,6 +39,9 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(11854, [(6,)], id="a whole communicator that passes lateness on"),
         pytest.param(11943, [(3,)], id="a slow rank beside a single long pause"),
         pytest.param(11989, [(6,)], id="sends that wait, between hosts whose clocks differ"),
+        pytest.param(30022, [(3,)], id="work whose last part needs what it ran beside"),
+        pytest.param(20055, [(0,)], id="slow launches of a stage without peers"),
+        pytest.param(20116, [(0, 1, 2, 3)], id="small exchanges between hosts whose clocks differ"),
         pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
     ],
 )
@@ -54,3 +61,15 @@ def test_what_larger_communicators_may_lose_by_a_slow_link_is_said(tmp_path: Pat
     assert found.sentence.startswith("cp#5 (ranks 8, 9; node1) is 48.3 times as slow on the wire")
     assert "hardly anybody waits for that, but collectives of world" in found.sentence
     assert found.lost_share == pytest.approx(truth.origins[0].lost_share, abs=0.01)
+
+
+def test_a_gpu_is_slow_where_others_wait_beside_their_work(tmp_path: Path) -> None:
+    """Gaps of its communicator looked as long as its own, because they counted from the start of
+    what they needed the end of: 181 ms were predicted.
+    """
+    truth = random_kind(30022).write(tmp_path / "job", 30022)
+    waiting = waiting_of(Run(ncclscope.open(str(tmp_path / "job")).model))
+    assert waiting is not None
+    prediction = WhatIf(waiting).predict(Change(ranks=(3,)))
+    assert prediction.is_sure
+    assert prediction.run_then_ns == pytest.approx(truth.origins[0].run_without_ns, rel=0.02)

@@ -34,7 +34,7 @@ from ncclscope.analysis.waiting.late_calls import (
     late_calls,
 )
 from ncclscope.analysis.waiting.launch_queue import held_calls
-from ncclscope.analysis.waiting.overlap import TIGHT_NS, overlaps_wait
+from ncclscope.analysis.waiting.overlap import TIGHT_NS, held_by_its_end, overlaps_wait
 from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.arrays import _abi
@@ -139,7 +139,13 @@ def dependencies_of(
     cell = position * (CALLS_BACK + 2) + back[1::3]
     blocked = _blocked(arrivals, before, edge, length, cell)
     overlapped = overlaps_wait(kernels, arrivals, before, edge, length, (cell, back[1::3]))
-    blocked[overlapped & (blocked != 0)] = _abi.BLOCKED_OVERLAPPED
+    behind, end = before[1::3] // 3, arrivals.events_ns[:, 2]
+    took = np.maximum(end[behind] - arrivals.events_ns[behind, 1], 0)
+    beside = overlapped & (blocked == 0)
+    held = held_by_its_end(
+        beside, cell.astype(np.int64), length[1::3], arrivals.wait_ns[behind], took
+    )
+    blocked[held | (overlapped & (blocked != 0))] = _abi.BLOCKED_OVERLAPPED
     free = 3 * np.flatnonzero(overlapped & (blocked == 0)) + 1
     before[free] -= 1  # from that kernel's end to its start
     length[free] = time[free] - time[before[free]]

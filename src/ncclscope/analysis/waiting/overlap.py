@@ -6,6 +6,8 @@ that kernel waited for other ranks. Work beside it goes on while it waits, so th
 
     needs the end    wait 0, gap 3    wait 2, gap 3    wait 9, gap 3
     runs beside it   wait 0, gap 3    wait 2, gap 1    wait 9, gap 0: held back
+    its last part    wait 0, gap 3    wait 2, gap 1    wait 9, gap 1: held back
+    needs the end
 """
 
 import numpy as np
@@ -27,6 +29,7 @@ _LEAST_TELLING = 3
 _OWN_GAPS = (
     0.2  # of the starts of a rank: fewer that did not wait are of other steps, as evaluation
 )
+_ALIKE = 1.3  # how far gaps may differ that are the part of the work which needs the end
 _FEW_RANKS = 2  # that wait: one of them may be the only one whose waits vary
 
 
@@ -60,6 +63,28 @@ def overlaps_wait(
         share = np.where(np.isnan(share), by_kind, share)
     overlapped[follows] = share > 0.5
     return overlapped
+
+
+def held_by_its_end(beside: Bools, cell: Ints, gap: Ints, wait: Ints, took: Ints) -> Bools:
+    """By start whether the kernel that its work runs beside ended so late that the last part of the
+    work, which needs the end, decided when it came. That part is what is left behind waits that are
+    longer than all of the work. `beside`: such starts; `took`: how long that kernel lasted.
+    """
+    held = np.zeros(len(gap), bool)
+    rows = np.flatnonzero(beside & (gap > TIGHT_NS))
+    if not len(rows):
+        return held
+    of, cells = cell[rows], int(cell.max()) + 1
+    short = wait[rows] < 0.1 * gap[rows]
+    whole = quantile_by_group(of[short], cells, (took + gap)[rows[short]], 0.5)
+    telling = rows[wait[rows] > whole[of]]
+    seen = np.bincount(cell[telling], minlength=cells)
+    least, last, most = (
+        quantile_by_group(cell[telling], cells, gap[telling], share) for share in (0.1, 0.5, 0.9)
+    )
+    shown = (seen >= _LEAST_TELLING) & (most <= _ALIKE * least) & (last < _SHRUNK * whole)
+    held[rows] = shown[of] & (took[rows] + last[of] > whole[of]) & (gap[rows] <= _ALIKE * last[of])
+    return held
 
 
 def _of_others(kind: Ints, share: Floats) -> Floats:

@@ -27,6 +27,7 @@ from ncclscope.analysis.waiting.quantiles import MemberQuantiles, member_quantil
 from ncclscope.analysis.waiting.shared_lengths import ranks_by_group, with_shared_lengths
 from ncclscope.analysis.waiting.shared_work import with_shared_work
 from ncclscope.analysis.waiting.slow_hosts import SlowHosts, slow_hosts
+from ncclscope.analysis.waiting.slow_launches import slow_calls_ns, slow_starts_ns
 from ncclscope.analysis.waiting.slow_ranks import STEADY, without_slowness
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
@@ -157,7 +158,7 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
     if event == START:
         usual = _of_free_starts(edges, groups, length, usual)
         lasting = lasting[dependencies.blocked[lasting] == 0]
-        usual -= _slow_launches(kernels, dependencies, groups[0], edges.sample)
+        usual -= slow_starts_ns(kernels, dependencies, groups[0], edges.sample)
         # A slow rank is the only one whose work began before the launch: others waited until then.
         own = (edge == _abi.EDGE_LAUNCH) & _works_after_launch(kernels, length)
         _compare_with(_abi.EDGE_GPU, usual, fine, groups[0], rank, edge, own)
@@ -174,6 +175,7 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
         own = (edge == _abi.EDGE_HOST_AFTER_SYNC) & ~full[dependencies.position]
         _compare_with(_abi.EDGE_HOST, usual, fine, groups[0], rank, edge, own)
         usual /= edges.hosts.too_long
+        usual -= slow_calls_ns(kernels, dependencies, groups[0], edges.lasting)
     np.fmin(usual, lone_usual_ns(kernels, dependencies, groups[0], event, edges.sample), out=usual)
     usual = with_own_roles(kernels.serves, groups[0], length, usual, edges.sample)
     table = _quantiles(groups[0], rank, length, lasting)
@@ -255,31 +257,6 @@ def _of_other_links(edges: _Edges, kind: Ints, length: Ints) -> Floats:
     values = np.full((2, kinds), np.nan)
     values[:, table.group[fastest]] = [table.quantiles[place][fastest] for place in (0, 1)]
     return values
-
-
-def _slow_launches(
-    kernels: Kernels, dependencies: Dependencies, group: Ints, sample: Ints
-) -> Floats:
-    """By start how much of what is usual at its position is a slow launch: where starts of one
-    rank alone follow their launch, because its host takes longer from call to launch than others.
-    """
-    less = np.zeros(len(group))
-    launch = dependencies.edge[START::3] == _abi.EDGE_LAUNCH
-    rank = kernels.rank.astype(np.int64)
-    # Where the next call follows this one, the edge between them shows the slow launch.
-    next_call = np.append(dependencies.edge[3::3], _abi.EDGE_ROOT)
-    alone = launch & shown_by_one_rank(group, rank)[group] & (next_call != _abi.EDGE_HOST)
-    if not alone.any():
-        return less
-    took = kernels.launched_ns - kernels.events_ns[:, 0]
-    position = dependencies.position.astype(np.int64)
-    table = _quantiles(position, rank, took, sample)
-    usual = table.of_usual_member(0, int(position.max()) + 1)
-    own = _quantiles(group, rank, took, np.flatnonzero(alone))
-    of_group = np.zeros(int(group.max(initial=0)) + 1)
-    of_group[own.group] = own.quantiles[0]
-    less[alone] = np.maximum(of_group[group[alone]] - usual[position[alone]], 0.0)
-    return less
 
 
 def _works_after_launch(kernels: Kernels, length: Ints) -> Bools:

@@ -8,7 +8,7 @@ import ncclscope
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.origins import waiting_of
-from ncclscope.analysis.waiting.overlap import gap_slopes
+from ncclscope.analysis.waiting.overlap import gap_slopes, held_by_its_end
 from tests.support.laboratory.kinds import all_kinds
 
 MS = 1_000_000
@@ -69,3 +69,22 @@ def test_work_after_a_receive_is_not_judged_by_work_after_a_reduction(tmp_path: 
     received, alike = kernels.pair[before // 3], kernels.kind[before // 3] == kernels.kind
     assert (before[follows & received] % 3 == END).all()
     assert (before[follows & alike & (dependencies.blocked == 0)] % 3 == START).all()
+
+
+def test_a_part_that_needs_the_end_decides_where_the_end_comes_late() -> None:
+    """Work of 5 beside a reduction, of which the last 2 need it. It ends after 0.1 without waits,
+    and after 6.1 behind a wait of 6: then the next start comes 2 after that, when work that runs
+    beside it has ended for long.
+    """
+    rank = np.tile(np.arange(4), 10)
+    wait = np.where((rank < 3) & (np.arange(40) >= 20), 6.0, 0.0)
+    took = wait + 0.1
+    gap = np.where(wait > 0, 2.0, 4.9)
+    ms = [(values * MS).astype(np.int64) for values in (gap, wait, took)]
+    cell, beside = np.zeros(40, np.int64), np.ones(40, bool)
+    assert held_by_its_end(beside, cell, *ms).tolist() == (wait > 0).tolist()
+    # Of work that goes on for longer the gap is another one each time.
+    longer = np.where(wait > 0, 1.0 + np.arange(40) / 20, 4.9)
+    ms[0] = (longer * MS).astype(np.int64)
+    assert not held_by_its_end(beside, cell, *ms).any()
+    assert not held_by_its_end(np.zeros(40, bool), cell, *ms).any()
