@@ -1,5 +1,16 @@
 """Errors that are shown to users as one sentence and a remedy, without a traceback."""
 
+# An error of DuckDB's by its name: verbs without duckdb do not import it.
+_DUCKDB_OUT_OF_MEMORY = "OutOfMemoryException"
+_NO_THREAD = "can't start new thread"  # a RuntimeError of Python's
+_NO_LIBRARY = "failed to map segment from shared object"  # an ImportError of the dynamic linker's
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, or room for a thread's stack or a library."""
+    is_known = isinstance(error, MemoryError) or type(error).__name__ == _DUCKDB_OUT_OF_MEMORY
+    return is_known or str(error) == _NO_THREAD or str(error).endswith(_NO_LIBRARY)
+
 
 class NcclscopeError(Exception):
     """What failed, on what, why; `hint` says what to do now."""

@@ -7,6 +7,7 @@ import keyword
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from ncclscope._version import __version__
 from ncclscope.cli.examples import EXAMPLES
@@ -14,7 +15,7 @@ from ncclscope.cli.interrupts import INTERRUPTED, Interrupts, leave_at_once
 from ncclscope.cli.messages import print_message
 from ncclscope.cli.standard_streams import prepare_streams
 from ncclscope.documentation import page
-from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.errors import NcclscopeError, UsageError, is_out_of_memory
 from ncclscope.humanize import printable
 
 TYPE_CHECKING = False  # not typing's: see ncclscope/__init__.py
@@ -77,8 +78,6 @@ _OTHER_EXIT_CODES = {
 }
 
 
-_DUCKDB_OUT_OF_MEMORY = "OutOfMemoryException"  # by its name: verbs without duckdb do not import it
-_NO_THREAD = "can't start new thread"  # a RuntimeError of Python's
 _OUT_OF_MEMORY = (
     "there is not enough memory. Choose a part: --last 10m, --rank, --comm; or raise "
     "NCCLSCOPE_MEMORY_LIMIT if it is set"
@@ -263,10 +262,13 @@ def _has_lost_pages() -> bool:
     return _ARRAYS in sys.modules and sys.modules[_ARRAYS].pages_lost() > 0
 
 
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out, or room for a thread's stack."""
-    is_known = isinstance(error, MemoryError) or type(error).__name__ == _DUCKDB_OUT_OF_MEMORY
-    return is_known or str(error) == _NO_THREAD
+def _ready_for_a_limit() -> AbstractContextManager[None]:
+    """Has DuckDB, which verbs import, live with a limit of memory where one is set."""
+    if not os.environ.get("NCCLSCOPE_MEMORY_LIMIT"):
+        return nullcontext()
+    from ncclscope.arrays.memory_limit import database_of_one_arena  # late: few set one
+
+    return database_of_one_arena()
 
 
 def _explain(error: Exception) -> int:
@@ -285,7 +287,7 @@ def _explain(error: Exception) -> int:
     if _has_lost_pages():  # whatever followed from it
         print_message(f"ncclscope: {_CUT_FILE}")
         return 1
-    if not _is_out_of_memory(error):
+    if not is_out_of_memory(error):
         raise error
     print_message(f"ncclscope: {_OUT_OF_MEMORY}")
     return 1
@@ -293,8 +295,9 @@ def _explain(error: Exception) -> int:
 
 def _run(words: list[str], interrupts: Interrupts) -> int:
     try:
-        arguments = _parse(words)
-        module = _module(arguments.verb)
+        with _ready_for_a_limit():
+            arguments = _parse(words)
+            module = _module(arguments.verb)
         _guard_mapped_files()
         code = int(module.run(arguments))
         sys.stdout.flush()

@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from ncclscope.arrays.memory_limit import database_limit_bytes
+from ncclscope.arrays.memory_limit import database_limit_bytes, memory_limit_bytes
 from ncclscope.errors import UsageError
 from ncclscope.model.detail_schema import DETAILS, SYSTEM
 from ncclscope.model.model import Model
@@ -72,7 +72,7 @@ def _with_row_number(table: str) -> tuple[Column, ...]:
 
 def open_database() -> duckdb.DuckDBPyConnection:
     """A connection to a database of its own: for users, who may make tables in it."""
-    return _configured(duckdb.connect(":memory:"))
+    return _configured(_new_database())
 
 
 def open_connection() -> duckdb.DuckDBPyConnection:
@@ -89,6 +89,13 @@ def open_connection() -> duckdb.DuckDBPyConnection:
 @cache
 def _database(process: int) -> duckdb.DuckDBPyConnection:
     """The database of a process: its threads are not there in a fork."""
+    return _new_database()
+
+
+def _new_database() -> duckdb.DuckDBPyConnection:
+    # DuckDB's own threads crash where there is no memory for them.
+    if memory_limit_bytes() is not None:
+        return duckdb.connect(":memory:", config={"threads": 1})
     return duckdb.connect(":memory:")
 
 

@@ -1,5 +1,7 @@
 """A limit of memory: it holds, and who meets it reads a sentence."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,7 @@ import duckdb
 import pytest
 
 from ncclscope.arrays.memory_limit import VARIABLE, database_limit_bytes, memory_limit_bytes
-from ncclscope.cli import main
+from ncclscope.cli import _OUT_OF_MEMORY, main
 from ncclscope.errors import UsageError
 from tests.support.writer import SyntheticSpec, synthetic
 
@@ -41,6 +43,34 @@ def test_the_kernel_keeps_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-c", program]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert answer.stdout.split() == ["small", "large"]
+
+
+def test_a_verb_meets_the_limit(tmp_path: Path) -> None:
+    """With less than its libraries take it says what is the least. That is not enough for these
+    operations, and with more the report is made.
+    """
+    capture = tmp_path / "capture"
+    synthetic(capture, SyntheticSpec(processes=2, operations=100_000, communicators=((0, 1),)))
+
+    def report(limit: str) -> tuple[int, str, str]:
+        words = [sys.executable, "-m", "ncclscope", "report", str(capture)]
+        environment = os.environ | {VARIABLE: limit}
+        answer = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+        return answer.returncode, answer.stdout, answer.stderr
+
+    code, printed, errors = report("1M")
+    assert (code, printed) == (2, "")
+    match = re.fullmatch(
+        rf"ncclscope: {VARIABLE} allows 1M, and \d+M are taken before any work\. Set it to (\d+M) "
+        "at least\n",
+        errors,
+    )
+    assert match, errors
+    assert report(match[1]) == (1, "", f"ncclscope: {_OUT_OF_MEMORY}\n")
+    assert not list(capture.glob("*model*"))
+    code, printed, errors = report("16G")
+    assert (code, errors) == (0, "")
+    assert "AllReduce" in printed
 
 
 @pytest.mark.parametrize("error", [MemoryError("1 TiB"), duckdb.OutOfMemoryException("4 GiB")])
