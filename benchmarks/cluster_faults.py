@@ -16,15 +16,10 @@ from typing import Any
 from benchmarks.loads import scratch
 from benchmarks.results import publish, table
 from benchmarks.slurm import write_capture
-from tests.support.dask_clusters import START_S, cluster_of_processes
+from tests.support.dask_clusters import START_S, WITHOUT_PACKAGE, cluster_of_processes
 from tests.support.waiting import eventually
 
 _WORKERS = 2
-_WITHOUT_PACKAGE = """
-import runpy, sys
-sys.modules["ncclscope"] = None
-runpy.run_module("distributed.cli.dask_worker", run_name="__main__", alter_sys=True)
-"""
 
 
 def _report(capture: Path, on: str) -> "subprocess.Popen[str]":
@@ -97,7 +92,7 @@ def _two_commands(capture: Path, folder: Path) -> tuple[str, Any]:
 
 
 def _no_package(capture: Path, folder: Path) -> tuple[str, Any]:
-    with cluster_of_processes(folder, _WORKERS, _WITHOUT_PACKAGE) as (on, _):
+    with cluster_of_processes(folder, _WORKERS, WITHOUT_PACKAGE) as (on, _):
         said = _sentence(_report(capture, on), capture)
     return f"`{said}`", _answer(_report(capture, "here"), capture)
 

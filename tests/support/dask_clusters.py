@@ -11,6 +11,12 @@ from typing import Any
 from tests.support.waiting import eventually
 
 START_S = 300
+# A worker whose Python has no ncclscope.
+WITHOUT_PACKAGE = """
+import runpy, sys
+sys.modules["ncclscope"] = None
+runpy.run_module("distributed.cli.dask_worker", run_name="__main__", alter_sys=True)
+"""
 _PATIENT = {
     "distributed.comm.timeouts.connect": "300s",
     "distributed.comm.timeouts.tcp": "300s",

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,9 @@ def _submitting(wrap: Callable[[Any], Any]) -> Iterator[list[str]]:
         if do is dask_cluster._same:  # what all tasks of a stage do, as an argument
             seen.append(name_of(arguments[0]))
             return submit(client, do, wrap(arguments[0]), **options)
+        if isinstance(do, dask_cluster._Limited):  # what goes wrong does so with its limit
+            seen.append(name_of(do.do))
+            return submit(client, replace(do, do=wrap(do.do)), *arguments, **options)
         seen.append(name_of(do))
         return submit(client, wrap(do), *arguments, **options)
 

@@ -10,29 +10,24 @@ the same files and writes the same bytes to the same place.
 import importlib
 import itertools
 import logging
-import secrets
 import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ncclscope._version import __version__
 from ncclscope.arrays.library import spill_large_arrays_to
-from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.arrays.memory_limit import memory_limit_bytes, memory_limited_to
+from ncclscope.engines.worker_check import check_workers
+from ncclscope.errors import NcclscopeError, UsageError, is_out_of_memory
 from ncclscope.humanize import plural
 from ncclscope.model.decode_pool import Decoder
 from ncclscope.model.engine import Item, ProcessOperations, Result
-from ncclscope.model.late_files import (
-    PATIENCE_S,
-    sizes_in,
-    wait_for_process,
-    waiting_for_late_files,
-)
+from ncclscope.model.late_files import sizes_in, wait_for_process, waiting_for_late_files
 from ncclscope.model.model import Progress
 from ncclscope.model.process.decoded_process import (
     DecodedProcess,
@@ -43,7 +38,6 @@ from ncclscope.model.schema import Columns
 from ncclscope.model.store.checkpoints import rows_checksum
 from ncclscope.model.store.decoded_files import process_of
 from ncclscope.model.streams import StreamRanges
-from ncclscope.private_directory import write_private_text
 
 _CONNECT_S, _WORKERS_S = 30, 60
 _DECODERS_OF_A_THREAD = 2  # one process is decoded while another one is placed
@@ -51,11 +45,10 @@ _MOST_DECODERS = 512
 _TASKS_OF_A_THREAD = 4  # of a stage, at least
 _MOST_ROWS = 1 << 22  # operations of a task, if it has several processes
 _MERGED_AT_ONCE = 8  # states
-_PAUSE_S = 0.2
 _LOOK_S = 5  # at whether the cluster has workers
 _MOST_ALONE_S = 60  # without any: those that died are started again in less
-_TOKEN = "cluster-token"
 _PROCESSES = ("process", "processes")
+_MORE_MEMORY = "Raise NCCLSCOPE_MEMORY_LIMIT if it is set, or give workers more memory"
 
 
 @contextmanager
@@ -81,7 +74,7 @@ def cluster_engine(
     with _client(address) as client:
         wait_for_start()
         _wait_for_workers(client, on, workers, within_s)
-        engine = ClusterEngine(client, on, target, _check_workers(client, target))
+        engine = ClusterEngine(client, on, target, check_workers(client, target))
         yield engine
         for line in engine.summary():
             tell(line)
@@ -132,31 +125,6 @@ def _wait_for_workers(client: Any, on: str, workers: int, within_s: float) -> No
             raise NcclscopeError(message, "Start some, or leave --on out") from None
 
 
-def _check_workers(client: Any, target: Path) -> int:
-    """How many threads the workers have; an error unless they have this package and see the
-    model's folder.
-    """
-    token = target / _TOKEN
-    write_private_text(token, secrets.token_hex(16))
-    try:
-        answers = client.run(_look, str(token), PATIENCE_S, on_error="return")
-    finally:
-        expected = (__version__, token.read_text())
-        token.unlink()
-    for worker, answer in answers.items():
-        if isinstance(answer, BaseException):
-            message = f"worker {worker} cannot run ncclscope: {answer}"
-            hint = f"Install ncclscope {__version__} for the Python that runs the workers"
-            raise NcclscopeError(message, hint)
-        if answer[0] != expected[0]:
-            message = f"worker {worker} has ncclscope {answer[0]}, this is {expected[0]}"
-            raise NcclscopeError(message, "Install the same version on both")
-        if answer[1] != expected[1]:
-            message = f"worker {worker} does not see {target.parent}"
-            raise NcclscopeError(message, "Captures must be on a file system that workers share")
-    return sum(client.nthreads().values())
-
-
 class ClusterEngine:
     """Carries out stages on the workers of a cluster."""
 
@@ -165,6 +133,7 @@ class ClusterEngine:
     def __init__(self, client: Any, on: str, target: Path, workers: int) -> None:
         self._client, self._on, self._target = client, on, target
         self._workers = workers  # threads of all of them
+        self._limit = memory_limit_bytes()  # of each worker, while it does our tasks
         self._decoded: Counter[str] = Counter()  # processes, by host
         self._tasks: Counter[str] = Counter()  # of the other stages, by host
 
@@ -210,10 +179,11 @@ class ClusterEngine:
         # A task of its own, so that the scheduler holds what they share once and can give it to a
         # worker that comes later.
         shared = self._client.submit(_same, do, pure=False)
+        call = _Limited(_call, self._limit)
         return [
-            self._client.submit(_call, shared, _fields(item), type(item), pure=False)
+            self._client.submit(call, shared, _fields(item), type(item), pure=False)
             if is_dataclass(item)
-            else self._client.submit(_call, shared, item, None, pure=False)
+            else self._client.submit(call, shared, item, None, pure=False)
             for item in items
         ]
 
@@ -243,9 +213,10 @@ class ClusterEngine:
         return {key: self._merged(parts, merge) for key, parts in states.items()}
 
     def _merged(self, parts: list[Any], merge: Callable[[Sequence[Result]], Result]) -> Any:
+        merged = _Limited(merge, self._limit)
         while len(parts) > 1:
             parts = [
-                self._client.submit(merge, parts[first : first + _MERGED_AT_ONCE], pure=False)
+                self._client.submit(merged, parts[first : first + _MERGED_AT_ONCE], pure=False)
                 for first in range(0, len(parts), _MERGED_AT_ONCE)
             ]
         return parts[0]
@@ -294,6 +265,11 @@ def _result(ask: Callable[[], Any], on: str) -> Any:
     except (CancelledError, distributed.comm.CommClosedError, TimeoutError):
         message = f"cannot read the capture on {on}: its scheduler is gone"
         raise NcclscopeError(message, "Run it again, or leave --on out") from None
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        message = f"cannot read the capture on {on}: a worker has not enough memory"
+        raise NcclscopeError(message, _MORE_MEMORY) from None
 
 
 def _await(client: Any, futures: list[Any], on: str) -> None:
@@ -323,7 +299,7 @@ class _ClusterDecoder:
 
     def __init__(self, client: Any, on: str, folders: Sequence[Path], target: Path) -> None:
         self._client, self._on, self._target = client, on, str(target)
-        self._folders = iter(folders)
+        self._folders, self._limit = iter(folders), memory_limit_bytes()
         self._held: Any = None  # the process that is being placed
         self._writing: Any = None
         self._next: Any = None
@@ -332,7 +308,7 @@ class _ClusterDecoder:
         self._submit_next()
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self._client.submit(function, *arguments, pure=False)
+        return self._client.submit(_Limited(function, self._limit), *arguments, pure=False)
 
     def _submit_next(self) -> None:
         folder = next(self._folders, None)
@@ -367,18 +343,20 @@ class _ClusterDecoder:
 
 
 # ---- on the workers ----
-def _look(token: str, waits_s: float) -> tuple[str, str]:
-    """The version, and what is in a file that was just written; "" where it is not there in time. A
-    folder that exists may show its files late.
-    """
-    until = time.monotonic() + waits_s
-    while True:
-        try:
-            return __version__, Path(token).read_text()
-        except OSError:
-            if time.monotonic() > until or not Path(token).parents[1].is_dir():
-                return __version__, ""
-            time.sleep(_PAUSE_S)
+@dataclass(frozen=True, slots=True)
+class _Limited:
+    """Does something with so much memory, if it is not None. Dask shows what that is called."""
+
+    do: Callable[..., Any]
+    limit: int | None
+
+    @property
+    def __name__(self) -> str:
+        return str(getattr(self.do, "__name__", type(self.do).__name__))
+
+    def __call__(self, *arguments: Any) -> Any:
+        with memory_limited_to(self.limit):
+            return self.do(*arguments)
 
 
 def _same(do: Any) -> Any:

@@ -118,16 +118,6 @@ def test_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert not [path for path in (tmp_path / "capture").iterdir() if "model" in path.name]
 
 
-def test_workers_of_another_version_are_refused(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attempts(tmp_path / "capture")
-    monkeypatch.setattr("ncclscope.engines.dask_cluster.__version__", "0.0.7")
-    with pytest.raises(NcclscopeError, match=r"has ncclscope .*, this is 0\.0\.7"):
-        manifest(tmp_path / "capture", cluster.scheduler_address)
-    assert not (tmp_path / "capture" / "model").exists()
-
-
 def test_the_script_for_slurm_prints_the_report(tmp_path: Path) -> None:
     """With a stand-in for srun, which runs its command here."""
     attempts(tmp_path / "capture")

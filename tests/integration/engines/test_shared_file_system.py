@@ -86,7 +86,7 @@ def test_files_that_workers_never_see_are_an_error(
     """And leave no model, nor a part of one that is taken for whole."""
     write_capture(tmp_path / "c")
     where = {"LATE_FILES_IN": str(tmp_path / "c"), "LD_PRELOAD": str(preloaded)}
-    monkeypatch.setattr("ncclscope.engines.dask_cluster.PATIENCE_S", 1.0)
+    monkeypatch.setattr("ncclscope.engines.worker_check.PATIENCE_S", 1.0)
     with (
         cluster(**where, LATE_FILES_MS="3600000") as address,
         pytest.raises(NcclscopeError, match=r"does not see .*/c\. Captures must be on"),

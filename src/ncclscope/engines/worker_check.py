@@ -1,0 +1,81 @@
+"""Whether the workers of a cluster can do our tasks: have equal versions, and see the capture."""
+
+import platform
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ncclscope._version import __version__
+from ncclscope.errors import NcclscopeError
+from ncclscope.model.late_files import PATIENCE_S
+from ncclscope.private_directory import write_private_text
+
+_PAUSE_S = 0.2
+_TOKEN = "cluster-token"
+# What to do where a version differs. Ours comes first: an older ncclscope may not say the others.
+_SAME = {
+    "ncclscope": "Install the same version on both",
+    "Python": "Run the command and the workers with the same Python: tasks and answers are pickled",
+    "numpy": "Install the same version on both: arrays are pickled",
+}
+
+
+def check_workers(client: Any, target: Path) -> int:
+    """How many threads the workers have; an error unless they have the versions of this process and
+    see the model's folder.
+    """
+    token = target / _TOKEN
+    write_private_text(token, secrets.token_hex(16))
+    try:
+        answers = client.run(_look, str(token), PATIENCE_S, on_error="return")
+        expected = token.read_text()
+    finally:
+        token.unlink()
+    for worker, answer in answers.items():
+        if isinstance(answer, BaseException):
+            message = f"worker {worker} cannot run ncclscope: {answer}"
+            hint = f"Install ncclscope {__version__} for the Python that runs the workers"
+            raise NcclscopeError(message, hint)
+        versions, seen = answer
+        _check_versions(worker, versions)
+        if seen != expected:
+            message = f"worker {worker} does not see {target.parent}"
+            raise NcclscopeError(message, "Captures must be on a file system that workers share")
+    return sum(client.nthreads().values())
+
+
+def _check_versions(worker: str, versions: Any) -> None:
+    own = _versions()
+    # An older ncclscope answers with its version alone.
+    theirs = versions if isinstance(versions, dict) else {"ncclscope": versions}
+    for name, hint in _SAME.items():
+        if theirs.get(name) != own[name]:
+            message = f"worker {worker} has {name} {theirs.get(name)}, this is {own[name]}"
+            raise NcclscopeError(message, hint)
+
+
+def _versions() -> dict[str, str]:
+    """What must be equal. Of Python and numpy two numbers: with these pickles change."""
+    return {
+        "ncclscope": __version__,
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "numpy": ".".join(np.__version__.split(".")[:2]),
+    }
+
+
+# ---- on the workers ----
+def _look(token: str, waits_s: float) -> tuple[dict[str, str], str]:
+    """The versions, and what is in a file that was just written; "" where it is not there in time.
+    A folder that exists may show its files late.
+    """
+    until = time.monotonic() + waits_s
+    while True:
+        try:
+            return _versions(), Path(token).read_text()
+        except OSError:
+            if time.monotonic() > until or not Path(token).parents[1].is_dir():
+                return _versions(), ""
+            time.sleep(_PAUSE_S)
