@@ -7,7 +7,7 @@ import numpy as np
 from ncclscope.analysis.training_losses import late_calls, phase_excess
 from ncclscope.analysis.waiting.late_hosts import HostInTurn
 from ncclscope.analysis.waiting.origins import waiting_by_rank
-from ncclscope.analysis.waiting.rank_delays import Delays
+from ncclscope.analysis.waiting.rank_delays import Delays, delays_of
 from ncclscope.analysis.waiting.root_causes import RootCauses
 from ncclscope.analysis.waiting.unequal_data import MoreData
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
@@ -180,6 +180,7 @@ def _phase(context: RuleContext, rank: int) -> tuple[str, tuple[Evidence, ...]]:
 def host_finding(
     context: RuleContext, node: int, late: list[Delays], causes: RootCauses, share: float
 ) -> Finding:
+    late = [_shown_delays(context, delays) for delays in late]
     kind = kind_of(max(late, key=lambda delays: delays.times))
     host, ranks = context.run.model.nodes[node], tuple(delays.rank for delays in late)
     typical = float(np.median([delays.typical_ns for delays in late]))
@@ -207,6 +208,15 @@ def host_finding(
         confidence=0.9,
         lost_share=min(share, 1.0),
     )
+
+
+def _shown_delays(context: RuleContext, delays: Delays) -> Delays:
+    """The delays of a rank; of one that no wait was charged to, as others of its host came after
+    it, all that was longer than usual.
+    """
+    if delays.times or context.waiting is None:
+        return delays
+    return delays_of(context.waiting, delays.rank, of_last_arrivals=False)
 
 
 def host_in_turn_finding(context: RuleContext, in_turn: HostInTurn) -> Finding:

@@ -42,6 +42,8 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(30022, [(3,)], id="work whose last part needs what it ran beside"),
         pytest.param(20055, [(0,)], id="slow launches of a stage without peers"),
         pytest.param(20116, [(0, 1, 2, 3)], id="small exchanges between hosts whose clocks differ"),
+        pytest.param(21058, [tuple(range(16, 24))], id="a host that others seldom wait for"),
+        pytest.param(21140, [(8, 9, 10, 11)], id="exchanges between two late ranks"),
         pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
     ],
 )

@@ -85,6 +85,9 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         left = waiting.replayed(events)
     if not change.ranks and not change.communicators:
         kept = replace(kept, ranks=main_origin(waiting, what_if) or whole_host(waiting, what_if))
+    elif not kept.ranks and not kept.communicators:
+        # Of a slow host one rank may stand out by chance, and gains nothing without the others.
+        kept = replace(kept, ranks=whole_host(waiting, what_if))
     elif not waiting.are_of_one_speed(kept.ranks):
         apart = ranks_apart(waiting, kept.ranks, sums_by_rank(waiting, waiting.own_excess_ns))
         kept = replace(kept, ranks=apart or _only_cause(waiting, what_if, kept, now - best))
@@ -151,10 +154,10 @@ def _pass_lateness_on(waiting: Waiting, late: tuple[Delays, ...], gained_ns: Int
     main = int(np.argmax(waited_for))
     nothing = gained_ns < LEAST_GAIN / 2 * waiting.judged_ns
     little = nothing & (waited_for < _LITTLE_PASSED_ON * waited_for[main])
-    seldom = little & (waited_for < _HARDLY_ANY * waited_for[main])
-    seldom &= np.array([delays.times < OFTEN for delays in late])
     ranks, wanted = [delays.rank for delays in late], {late[main].rank}
     little &= ~_of_whole_hosts(waiting, ranks)  # these share a reason of their own
+    seldom = little & (waited_for < _HARDLY_ANY * waited_for[main])
+    seldom &= np.array([delays.times < OFTEN for delays in late])
     for row in range(len(waiting.kernels.communicator_class)):
         members = set(waiting.run.ranks_of(row))
         others = np.isin(ranks, list(members - wanted))

@@ -233,6 +233,14 @@ def _slowness(links: Links, row: int) -> str:
     return f"{links.slowness[row]:.3g} times as slow as its peers"
 
 
+def _are_late(context: RuleContext, pair: tuple[int, int]) -> bool:
+    """Whether both ranks are late: what is left of an exchange behind the last start is of few
+    transfers then, and varies.
+    """
+    causes = context.root_causes
+    return causes is not None and {delays.rank for delays in causes.ranks}.issuperset(pair)
+
+
 def _pair_finding(
     context: RuleContext, links: Links, pair: tuple[int, int], rows: list[int], what: str
 ) -> Finding | None:
@@ -240,8 +248,8 @@ def _pair_finding(
     prediction = _without_links(context, links, np.array(rows), what)
     if prediction is not None:
         share = prediction.gained_share_of_sends
-    least = PROBLEM_SHARE if all(_is_by_past(links, row) for row in rows) else LEAST_SHARE
-    if share < least:  # networks vary
+    is_vague = all(_is_by_past(links, row) for row in rows) or _are_late(context, pair)
+    if share < (PROBLEM_SHARE if is_vague else LEAST_SHARE):  # networks vary
         return None
     hosts = [context.run.host_of.get(rank, "?") for rank in pair]
     row, both_ways = rows[0], len(rows) > 1
