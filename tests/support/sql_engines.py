@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,15 @@ def on_duckdb(folder: Path) -> Engine:
     connection = duckdb.connect()
     for table in TEXT_TABLES:
         connection.execute(f"create view {table} as from '{_files(folder, table)}'")
+    return partial(run_on_duckdb, connection)
 
-    def run(name: str, text: str) -> list[tuple[Any, ...]]:
-        connection.execute(f"create table {name} as {text}")
-        return connection.execute(f"from {name}").fetchall()
 
-    return run
+def run_on_duckdb(
+    connection: duckdb.DuckDBPyConnection, name: str, text: str
+) -> list[tuple[Any, ...]]:
+    """A text's rows, which are kept as a table of its name."""
+    connection.execute(f"create temp table {name} as {text}")
+    return connection.execute(f"from {name}").fetchall()
 
 
 def on_polars(folder: Path) -> Engine:
