@@ -44,6 +44,7 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(20116, [(0, 1, 2, 3)], id="small exchanges between hosts whose clocks differ"),
         pytest.param(21058, [tuple(range(16, 24))], id="a host that others seldom wait for"),
         pytest.param(21140, [(8, 9, 10, 11)], id="exchanges between two late ranks"),
+        pytest.param(21196, [(1,)], id="short pauses in every third step"),
         pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
     ],
 )

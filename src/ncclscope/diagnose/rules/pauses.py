@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from ncclscope.analysis.waiting.pauses import Pauses
 from ncclscope.diagnose.finding import INFO, PROBLEM_SHARE, WARNING, Evidence, Finding
 from ncclscope.diagnose.late_ranks import IDLE, cost_in_words, severity
@@ -12,9 +14,11 @@ from ncclscope.humanize import duration, percent, ranks_in_words
 # pause of 3.8 ms in its 114 ms.
 _SHORT_PAUSE_NS = 10_000_000
 # What stops a process varies: four such pauses of one rank had 4 to 11 ms. What the program does
-# every so many steps takes about as long each time.
+# every so many steps takes about as long each time, or comes as far apart: four that chance puts
+# anywhere are so in 1 of 90 runs.
 _ONE_LENGTH = 0.8  # of the longest
-_TIMES_ONE_LENGTH = 4
+_AS_FAR_APART = 1.25  # times the least distance
+_TIMES_OF_A_HABIT = 4
 _MOST_NAMED = 3
 
 
@@ -35,9 +39,8 @@ def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
     if times > 1:
         often = f"{times:,} times from {at_s} s on, for up to {longest}"
     who, whom, whose = _who(context, pauses.ranks)
-    shortest, most = int(pauses.length_ns.min()), int(pauses.length_ns.max())
-    of_one_length = times >= _TIMES_ONE_LENGTH and shortest >= _ONE_LENGTH * most
-    is_problem = (most >= _SHORT_PAUSE_NS or of_one_length) and not pauses.as_idle_root
+    is_problem = pauses.length_ns.max() >= _SHORT_PAUSE_NS or _is_the_programs(pauses)
+    is_problem &= not pauses.as_idle_root
     idle = f"{IDLE}; " if pauses.as_idle_root else ""
     return Finding(
         "straggler",
@@ -61,6 +64,16 @@ def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
         confidence=0.85,
         lost_share=min(share, 1.0),
     )
+
+
+def _is_the_programs(pauses: Pauses) -> bool:
+    """Whether the program itself pauses: for the same time, or every so many steps."""
+    shortest, longest = int(pauses.length_ns.min()), int(pauses.length_ns.max())
+    apart = pauses.at_ns[1:] - (pauses.at_ns + pauses.length_ns)[:-1]
+    if len(apart) + 1 < _TIMES_OF_A_HABIT:
+        return False
+    evenly = 0 < apart.max() <= _AS_FAR_APART * apart.min()
+    return bool(shortest >= _ONE_LENGTH * longest or evenly)
 
 
 def _who(context: RuleContext, ranks: tuple[int, ...]) -> tuple[str, str, str]:
