@@ -17,7 +17,8 @@ def _recorded_bar(row: TrainingRow) -> RangeBar | None:
     if not row.calls_made:
         return None
     share = (row.calls_recorded or 0) / row.calls_made
-    return RangeBar(share, share, share, f"{row.profiler}: {100 * share:.1f} % of calls")
+    drawn = min(share, 1.0)
+    return RangeBar(share, drawn, drawn, f"{row.profiler}: {100 * share:.1f} % of calls")
 
 
 def recorded_svg(rows: list[TrainingRow]) -> str:
