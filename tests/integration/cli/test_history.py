@@ -11,7 +11,7 @@ from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.origins import account_of, waiting_of
 from ncclscope.cli import main
 from ncclscope.history.reader import History
-from ncclscope.simulation.scenario import Call, Communicators, Late, Scenario
+from ncclscope.simulation.scenario import Call, Communicators, Late, Range, Scenario
 from tests.support.history_jobs import write_capture_of_job
 
 USUAL_JOBS, STEPS, LATE_MS = 5, 40, 3.0
@@ -94,6 +94,40 @@ def test_roles_have_trends(history: Path, capsys: pytest.CaptureFixture[str]) ->
     trends = answer(capsys, "trend", history, "--comm", "dp")["trends"]
     assert [trend["subject"] for trend in trends] == ["dp of 4 ranks, AllReduce 1 MiB float32"]
     assert len(trends[0]["points"]) == USUAL_JOBS + 1
+
+
+def test_modules_have_trends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Calls of one module grow in the last job, those of the other one do not."""
+    sizes = (1 << 20, 1 << 20, 1 << 23)
+    ranges = tuple(Range(f"FSDP::all_gather (blocks.{call})", call, call) for call in (0, 1))
+    for number, size in enumerate(sizes):
+        scenario = Scenario(
+            ranks=4, steps=12, compute_ms=2, ranks_per_host=2, ranges=ranges,
+            communicators=(Communicators("dp", 4),),
+            calls=(Call("dp", "AllReduce", 1 << 20), Call("dp", "AllReduce", size)),
+        )  # fmt: skip
+        write_capture_of_job(tmp_path / f"job{number}", scenario, number, seed=number)
+        said(capsys, "add", tmp_path / "history", tmp_path / f"job{number}")
+
+    def trend_of(module: str) -> dict[str, Any]:
+        (trend,) = answer(capsys, "trend", tmp_path / "history", "--module", module)["trends"]
+        return dict(trend)
+
+    grown, usual = trend_of("blocks.1"), trend_of("blocks.0")
+    assert grown["subject"] == "module blocks.1"
+    for number, point in enumerate(grown["points"]):
+        text = (
+            "select count(*), sum(duration_ns)::bigint, sum(wait_ns)::bigint from operations "
+            "where module_name = 'blocks.1' and duration_ns is not null"
+        )
+        timed, total_ns, wait_ns = ncclscope.open(tmp_path / f"job{number}").sql(text).fetchall()[0]
+        assert point["values"] == [total_ns / timed, wait_ns / total_ns]
+    ratios = [t["points"][-1]["values"][0] / t["points"][0]["values"][0] for t in (grown, usual)]
+    assert ratios[0] > 2 * ratios[1]
+    assert "module blocks.1" in said(capsys, "trend", tmp_path / "history", "--module", "blocks.1")
+    missing = said(capsys, "trend", tmp_path / "history", "--module", "blocks.9", code=2)
+    assert "blocks.9" in missing
+    assert "blocks.1" in missing
 
 
 def test_a_slower_job_differs_from_equal_ones(
