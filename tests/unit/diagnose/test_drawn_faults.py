@@ -45,6 +45,7 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(21058, [tuple(range(16, 24))], id="a host that others seldom wait for"),
         pytest.param(21140, [(8, 9, 10, 11)], id="exchanges between two late ranks"),
         pytest.param(21196, [(1,)], id="short pauses in every third step"),
+        pytest.param(21244, [(0, 11)], id="a link of two between hosts, slow in half of the run"),
         pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
     ],
 )

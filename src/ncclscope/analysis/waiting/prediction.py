@@ -1,6 +1,6 @@
 """What a run and its steps would take with a change: a number, or from when to when."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SURE = 0.05  # of the time: a prediction with a larger error is a range, and no number
 
@@ -61,3 +61,23 @@ class Prediction:
         """The least and the most that the run may take."""
         least, most = self.run_then_ns - self.error_ns, self.run_then_ns + self.error_ns
         return max(least, 0), max(min(most, self.run_now_ns), self.run_then_ns)
+
+
+def with_most_gain(prediction: Prediction, most_gained_ns: int | None) -> Prediction:
+    """A prediction whose range ends where the run can gain no more. A number within it stays."""
+    if most_gained_ns is None:
+        return prediction
+    least, most = prediction.range_ns
+    possible = prediction.run_now_ns - most_gained_ns
+    stays = prediction.is_sure and prediction.run_then_ns >= possible
+    if stays or least >= possible:
+        return prediction
+    if most < possible:  # the replay was off by more than it said
+        most = min(possible + 2 * prediction.error_ns, prediction.run_now_ns)
+    return replace(
+        prediction,
+        run_then_ns=(possible + most) // 2,
+        step_then_ns=None,
+        error_ns=(most - possible) // 2,
+        done_meanwhile_ns=0,
+    )

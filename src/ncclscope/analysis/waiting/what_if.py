@@ -20,7 +20,7 @@ from ncclscope.analysis.waiting.exchange_groups import SLOWER
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.overlapped_work import done_meanwhile_ns, remaining_work_ns
 from ncclscope.analysis.waiting.positions import period_of
-from ncclscope.analysis.waiting.prediction import SURE, Prediction
+from ncclscope.analysis.waiting.prediction import SURE, Prediction, with_most_gain
 from ncclscope.analysis.waiting.prediction_errors import PredictionErrors
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.replay import Replay, run_ns
@@ -117,6 +117,12 @@ class WhatIf:
 
     def predict(self, change: Change, keep: Bools | None = None) -> Prediction:
         """What the run takes with a change. `keep`: events before which nothing is changed."""
+        prediction = self._by_replays(change, keep)
+        if change != Change(ranks=change.ranks):
+            return prediction  # transfers of others may be faster
+        return with_most_gain(prediction, self._errors.most_gained_ns(change.ranks))
+
+    def _by_replays(self, change: Change, keep: Bools | None) -> Prediction:
         now = self._waiting.arrivals.events_ns
         then, least_ns = self.events_and_least_ns(change, keep)
         spread = (run_ns(then) - least_ns) / 2

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
-
 from ncclscope.analysis.waiting.pauses import Pauses
 from ncclscope.diagnose.finding import INFO, PROBLEM_SHARE, WARNING, Evidence, Finding
 from ncclscope.diagnose.late_ranks import IDLE, cost_in_words, severity

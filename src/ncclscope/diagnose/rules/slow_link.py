@@ -39,6 +39,8 @@ from ncclscope.humanize import duration, percent
 
 _FEW_LINKS = 3  # fewer: a link's own past says more than the other link
 _MANY_LINKS = 5
+# Of all its transfers: one that is four times as slow in two fifths of the run is slower by 2.2.
+_SLOWER_THAN_ITSELF = 2.0
 _EXPLAINED = 0.2  # of what a slower link at the same rank takes beyond the usual
 _TIMES_NOISE = 6.0
 _NOISE_FLOOR = 0.05
@@ -106,7 +108,7 @@ def _became_slower(links: Links, peers: Bools) -> Bools:
     count = int(peers.sum())
     # Two links may be both ways between the same ranks.
     usual = float(np.sort(links.past_slowness[peers])[(count - 1) // 2]) if count > 2 else 1.0
-    return np.asarray(links.past_slowness > SLOWER_OF_FEW * usual)
+    return np.asarray(links.past_slowness > _SLOWER_THAN_ITSELF * usual)
 
 
 def _is_explained(links: Links, slow: Bools) -> Bools:
@@ -224,7 +226,8 @@ def _is_by_past(links: Links, row: int) -> bool:
     """Whether a link is slow compared with its own past, more than with its peers."""
     peers = (links.operations >= LEAST_OPERATIONS) & (links.across_nodes == links.across_nodes[row])
     past = links.past_slowness[row]
-    return bool(past > links.slowness[row] or (peers.sum() < _FEW_LINKS and past > SLOWER_OF_FEW))
+    by_itself = peers.sum() < _FEW_LINKS and past > _SLOWER_THAN_ITSELF
+    return bool(past > links.slowness[row] or by_itself)
 
 
 def _slowness(links: Links, row: int) -> str:
