@@ -6,7 +6,7 @@ NATIVE_SOURCES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/tests
 C_FILES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/tests/*.[ch] native/harness/*.[ch] native/harness/sim/*.[ch] native/include/ncclscope/*.h benchmarks/*.c tests/gpu/*.c tests/support/native/*.c)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test exhaustive lint format generate bench wheel docs release chart site gpu clean packages
+.PHONY: help demo quick test exhaustive lint format generate bench wheel docs release chart site gpu sql clean packages
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -66,6 +66,11 @@ site: $(VENV)/bin/python  ## the site of this version, on the local branch gh-pa
 
 gpu: $(VENV)/installed  ## on a machine with an NVIDIA GPU: real NCCL, calls made against calls on record
 	$(BIN)/python -m tests.gpu
+
+sql: $(VENV)/installed  ## run the SQL texts on Spark and ClickHouse, too; needs Java 17
+	@$(BIN)/python -m pip install -q --no-compile --group sql
+	java -version
+	$(BIN)/python -m pytest -q tests/integration/analysis/test_portable_sql.py
 
 clean:  ## remove everything that was built
 	rm -rf build dist $(VENV) .bench src/ncclscope/native/*.so src/ncclscope/native/ncclscope-player
