@@ -25,8 +25,10 @@ _PATIENT = {
 
 
 # Workers that are killed again and again start as forks. One asks another that is dead for as long as
-# its patience, from time to time: Dask learns of a death by two ways.
+# its patience, from time to time: Dask learns of a death by two ways. It looks so long after a death
+# whether the worker is back, and ends it for good where it has just died again.
 _MANY_DEATHS = {
+    "distributed.deploy.lost-worker-timeout": "1h",
     "distributed.worker.multiprocessing-method": "forkserver",
     "distributed.comm.timeouts.connect": "15s",
 }

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -56,6 +57,13 @@ def cluster() -> Iterator[Any]:
 def all_runs_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers sum up operations."""
     monkeypatch.setattr("ncclscope.analysis.report_stage.MOST_HERE", 0)
+
+
+@pytest.fixture(autouse=True)
+def the_clock_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status` and `diagnose` say for how many seconds nothing was heard of a process."""
+    now_ns = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns)
 
 
 Answers = Callable[[str, Path, Sequence[str]], tuple[int, Any]]

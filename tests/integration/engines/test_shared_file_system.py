@@ -64,7 +64,7 @@ def manifest(capture: Path, on: str | None) -> dict[str, Any]:
     return {name: saved[name] for name in saved if name not in ("seal", "stamps", "fingerprint")}
 
 
-@pytest.mark.parametrize("fault", [{"LATE_FILES_MS": "1500"}, {"SLOW_OPEN_MS": "20"}])
+@pytest.mark.parametrize("fault", [{"LATE_FILES_MS": "600"}, {"SLOW_OPEN_MS": "20"}])
 def test_files_that_workers_see_late_or_slowly_change_nothing(
     fault: dict[str, str], preloaded: Path, tmp_path: Path
 ) -> None:

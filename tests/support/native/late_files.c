@@ -1,7 +1,7 @@
 // Preloaded: a shared file system on a bad day. Below `LATE_FILES_IN` a file that another process
-// made in the last `LATE_FILES_MS` milliseconds is not there, and each opening takes
-// `SLOW_OPEN_MS`. `LATE_FILES_LOG` gets a byte for each file that was hidden, and for each slow
-// one.
+// made is not there in the first `LATE_FILES_MS` milliseconds in which this process looks for it,
+// and each opening takes `SLOW_OPEN_MS`. `LATE_FILES_LOG` gets a byte for each file that was
+// hidden, and for each slow one.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -17,10 +17,19 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_OWN = 4096 };
-static char *own[MOST_OWN];  // paths that this process created
-static int own_count;
+enum { MOST_FILES = 1 << 16 };
+static struct {
+    char *path;
+    double first_look_ms;  // in the past of all looks: this process made the file
+} files[MOST_FILES];
+static int file_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static double now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
 
 static void note(char what) {
     const char *log = getenv("LATE_FILES_LOG");
@@ -36,30 +45,30 @@ static int is_below(const char *path) {
     return folder && path && strncmp(path, folder, strlen(folder)) == 0;
 }
 
-static int is_own(const char *path, int add) {
-    int found = 0;
+// When this process first looked for a file; `look_ms` where it did not.
+static double first_look(const char *path, double look_ms) {
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < own_count && !found; i++) found = strcmp(own[i], path) == 0;
-    if (add && !found && own_count < MOST_OWN) own[own_count++] = strdup(path);
+    int place = 0;
+    while (place < file_count && strcmp(files[place].path, path) != 0) place++;
+    if (place == MOST_FILES) abort();
+    if (place == file_count) {
+        files[place].path = strdup(path);
+        files[place].first_look_ms = look_ms;
+        file_count++;
+    }
+    double first_ms = files[place].first_look_ms;
     pthread_mutex_unlock(&lock);
-    return found;
+    return first_ms;
 }
 
 static int is_late(const char *path) {
-    struct statx state;
-    struct timespec now;
+    struct stat state;
     const char *ms = getenv("LATE_FILES_MS");
-    if (!ms || !is_below(path) || is_own(path, 0)) return 0;
-    unsigned wanted = STATX_TYPE | STATX_BTIME | STATX_CTIME;
-    if (syscall(SYS_statx, AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, wanted, &state) != 0) return 0;
-    if (!S_ISREG(state.stx_mode)) return 0;
-    // When it was made: what others write later does not hide it again.
-    struct statx_timestamp *made =
-        state.stx_mask & STATX_BTIME ? &state.stx_btime : &state.stx_ctime;
-    clock_gettime(CLOCK_REALTIME, &now);
-    double age_ms = (double)(now.tv_sec - made->tv_sec) * 1e3 +
-                    ((double)now.tv_nsec - (double)made->tv_nsec) / 1e6;
-    if (age_ms > atoi(ms)) return 0;
+    if (!ms || !is_below(path)) return 0;
+    if (syscall(SYS_newfstatat, AT_FDCWD, path, &state, AT_SYMLINK_NOFOLLOW) != 0) return 0;
+    if (!S_ISREG(state.st_mode)) return 0;
+    double look_ms = now_ms();
+    if (look_ms - first_look(path, look_ms) >= atoi(ms)) return 0;
     note('l');
     return 1;
 }
@@ -74,7 +83,7 @@ static int open_it(int directory, const char *path, int flags, mode_t mode) {
         errno = ENOENT;
         return -1;
     }
-    if (flags & O_CREAT && is_below(path)) is_own(path, 1);
+    if (flags & O_CREAT && is_below(path)) first_look(path, -1e15);
     return (int)syscall(SYS_openat, directory, path, flags, mode);
 }
 
