@@ -46,6 +46,7 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(21140, [(8, 9, 10, 11)], id="exchanges between two late ranks"),
         pytest.param(21196, [(1,)], id="short pauses in every third step"),
         pytest.param(21244, [(0, 11)], id="a link of two between hosts, slow in half of the run"),
+        pytest.param(22035, [(3,)], id="a rank that one other rank alone waits for"),
         pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
     ],
 )
@@ -55,6 +56,17 @@ def test_the_culprit_alone_is_named(
     random_kind(seed).write(tmp_path / "job", seed)
     said = diagnose_capture(tmp_path / "job").findings
     assert [finding.ranks for finding in said if finding.severity != INFO] == named
+
+
+def test_a_stage_that_computes_before_a_reduction_has_more_between_two_collectives(
+    tmp_path: Path,
+) -> None:
+    """First stages compute after their last receive, others before their last send: four of them
+    were named.
+    """
+    random_kind(22030).write(tmp_path / "job", 22030)
+    said = diagnose_capture(tmp_path / "job").findings
+    assert not [finding.ranks for finding in said if finding.severity != INFO]
 
 
 def test_what_larger_communicators_may_lose_by_a_slow_link_is_said(tmp_path: Path) -> None:

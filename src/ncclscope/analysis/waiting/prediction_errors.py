@@ -26,6 +26,7 @@ from functools import cached_property
 import numpy as np
 
 from ncclscope.analysis.robust_statistics import vary_as_requests
+from ncclscope.analysis.waiting.arrivals import END
 from ncclscope.analysis.waiting.clocks import GOOD_ERROR_NS
 from ncclscope.analysis.waiting.exchange_groups import exchange_groups
 from ncclscope.analysis.waiting.kernels import without_peers
@@ -127,15 +128,17 @@ class PredictionErrors:
         return int(np.bincount(kernels.rank, wait, minlength=len(own))[others].min())
 
     def most_gained_ns(self, ranks: tuple[int, ...]) -> int | None:
-        """What a run can gain by quicker ranks at most: no more than any other rank waited in all,
-        as that one takes as long as before for everything else. None where not all waits are seen.
+        """What a run can gain by quicker ranks at most: every other rank takes as long as before for
+        all but its waits, and had ended by its own last end. None where not all waits are seen.
         """
         waiting, kernels = self._waiting, self._waiting.kernels
         others = np.flatnonzero(~np.isin(kernels.ranks, ranks))
         if not len(others) or self.has_gaps or kernels.unseen:
             return None
         wait = np.bincount(kernels.rank, waiting.arrivals.wait_ns, minlength=len(kernels.ranks))
-        return int(_WAITED_ELSEWHERE * wait[others].min())
+        last = np.maximum.reduceat(waiting.arrivals.events_ns[:, END], kernels.first_of_rank)
+        idle = last.max() - last  # behind its last end
+        return int((_WAITED_ELSEWHERE * wait + idle)[others].min())
 
     @cached_property
     def _limited(self) -> Bools:

@@ -19,6 +19,7 @@ from ncclscope.analysis.waiting.dependencies import Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.quantiles import member_quantiles
+from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.schema import NONE
@@ -34,7 +35,7 @@ def with_shared_work(kernels: Kernels, dependencies: Dependencies, rows: Ints) -
     position = dependencies.position.astype(np.int64)
     if not kernels.pair.any():
         return position  # no pipeline: nobody has positions of its own
-    pair_of, pairs = _collectives_in_a_row(kernels)
+    pair_of, pairs = _collectives_in_a_row(kernels, dependencies)
     chosen = rows[pair_of[rows] != NONE]
     if not len(chosen):
         return position
@@ -44,11 +45,15 @@ def with_shared_work(kernels: Kernels, dependencies: Dependencies, rows: Ints) -
     return position
 
 
-def _collectives_in_a_row(kernels: Kernels) -> tuple[Ints, int]:
+def _collectives_in_a_row(kernels: Kernels, dependencies: Dependencies) -> tuple[Ints, int]:
     """By kernel the number of the kinds of it and of the kernel before, where both are collectives
-    and no kernel of their rank is between them; else NONE.
+    and no kernel of their rank is between them; else NONE. What began before the first of them, as
+    work that runs beside it, differs from stage to stage: a first stage computes after its last
+    receive, the others before their last send.
     """
     follows = np.diff(kernels.rank, prepend=NONE) == 0
+    earlier = dependencies.before[START::3] // 3 < np.arange(len(kernels)) - 1
+    follows &= ~((dependencies.edge[START::3] == _abi.EDGE_GPU) & earlier)
     meets = (kernels.meeting != NONE) & ~kernels.pair & ~kernels.serves
     follows &= meets & np.roll(meets, 1)
     kind = kernels.kind.astype(np.int64)
