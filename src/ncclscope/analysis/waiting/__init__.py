@@ -8,6 +8,7 @@ overlap.py        whether work runs beside the kernel before, or needs its end
 dependencies.py   which event each event followed
 late_calls.py     whether late calls waited for a kernel, or their host was busy
 usual_lengths.py  how long each edge between events usually is
+slow_launches.py  how much of that is a host that is slow to launch
 shared_work.py    work between collectives that stages without peers have in common
 own_past.py       usual transfers of a communicator without peers
 delays.py         waits charged to the edges that were longer than usual
