@@ -48,7 +48,7 @@ def check_workers(client: Any, target: Path) -> int:
 
 
 def _check_versions(worker: str, versions: Any) -> None:
-    own = _versions()
+    own = versions_here()
     # An older ncclscope answers with its version alone.
     theirs = versions if isinstance(versions, dict) else {"ncclscope": versions}
     for name, hint in _SAME.items():
@@ -57,7 +57,7 @@ def _check_versions(worker: str, versions: Any) -> None:
             raise NcclscopeError(message, hint)
 
 
-def _versions() -> dict[str, str]:
+def versions_here() -> dict[str, str]:
     """What must be equal. Of Python and numpy two numbers: with these pickles change."""
     return {
         "ncclscope": __version__,
@@ -74,8 +74,8 @@ def _look(token: str, waits_s: float) -> tuple[dict[str, str], str]:
     until = time.monotonic() + waits_s
     while True:
         try:
-            return _versions(), Path(token).read_text()
+            return versions_here(), Path(token).read_text()
         except OSError:
             if time.monotonic() > until or not Path(token).parents[1].is_dir():
-                return _versions(), ""
+                return versions_here(), ""
             time.sleep(_PAUSE_S)

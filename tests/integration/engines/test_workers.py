@@ -50,8 +50,8 @@ def test_workers_with_another_version_are_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    theirs = worker_check._versions()
-    monkeypatch.setattr(worker_check, "_versions", lambda: theirs | {name: "0.7"})
+    theirs = worker_check.versions_here()
+    monkeypatch.setattr(worker_check, "versions_here", lambda: theirs | {name: "0.7"})
     assert main(["report", "--on", cluster.scheduler_address, str(capture)]) == 1
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("ncclscope: worker tcp://")
