@@ -20,6 +20,7 @@ from ncclscope.model.schema import NONE, SEND
 _RANK_BITS = 20  # a link is source << 20 | destination
 _RANK_MASK = (1 << _RANK_BITS) - 1
 _FEW_KNOWN = 10  # transfers of a link
+HIGH = 0.85  # quantile of what is slow now and then
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Links:
     destination: Ints
     across_nodes: Bools
     slowness: Floats  # times the median of transfers of the same size
+    high_slowness: Floats  # the same of its slowest seventh: a link may be slow now and then
     past_slowness: Floats  # its times over those when it was fast; 1 where it always was
     operations: Ints
     busy_ns: Floats  # sum of the times of its transfers
@@ -162,7 +164,7 @@ def link_times(transfers: Transfers, node_of: Ints) -> Links:
     key = transfers.source << _RANK_BITS | transfers.destination
     relative, rows = _relative_times(transfers, key, node_of), np.flatnonzero(transfers.counts)
     transfers, key = _of_rows(transfers, rows), key[rows]
-    link, slowness, count = _medians(transfers, key, relative[rows])
+    link, (slowness, high), count = _by_link(transfers, key, relative[rows], (0.5, HIGH))
     place = np.searchsorted(link, key)
 
     def total(values: Floats) -> Floats:
@@ -176,6 +178,7 @@ def link_times(transfers: Transfers, node_of: Ints) -> Links:
         destination,
         node_of[source] != node_of[destination],
         slowness,
+        high,
         past,
         count,
         busy_ns,
@@ -197,8 +200,10 @@ def _of_rows(transfers: Transfers, rows: Ints) -> Transfers:
     )
 
 
-def _medians(transfers: Transfers, key: Ints, values: Floats) -> tuple[Ints, Floats, Ints]:
-    """By link its key, the median over its operations of their medians, and how many there are."""
+def _by_link(
+    transfers: Transfers, key: Ints, values: Floats, quantiles: tuple[float, ...]
+) -> tuple[Ints, list[Floats], Ints]:
+    """By link its key, quantiles over its operations of their medians, and how many there are."""
     order = np.lexsort((values, transfers.operation, key))
     both = np.stack([key[order], transfers.operation[order]])
     start = np.flatnonzero(np.concatenate([[True], (np.diff(both, axis=1) != 0).any(axis=0)]))
@@ -206,7 +211,8 @@ def _medians(transfers: Transfers, key: Ints, values: Floats) -> tuple[Ints, Flo
     typical, link_of = values[order][start + (size - 1) // 2], key[order][start]
     order = np.lexsort((typical, link_of))
     link, first, count = np.unique(link_of[order], return_index=True, return_counts=True)
-    return link, typical[order][first + count // 2], count
+    shown = [typical[order][first + (share * count).astype(np.int64)] for share in quantiles]
+    return link, shown, count
 
 
 def _fast_ns(transfers: Transfers, key: Ints) -> Floats:

@@ -14,6 +14,7 @@ def links(slowness: dict[tuple[int, int], float]) -> Links:
         np.array([destination for _, destination in slowness]),
         np.ones(count, bool),
         np.array(list(slowness.values())),
+        np.array(list(slowness.values())),
         np.ones(count),
         np.full(count, 100),
         np.full(count, 1e6),

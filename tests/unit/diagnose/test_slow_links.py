@@ -7,7 +7,10 @@ from ncclscope.diagnose.rules.slow_link import slow_links, slow_networks
 
 
 def links(
-    ends: list[tuple[int, int]], slowness: list[float], past: list[float] | None = None
+    ends: list[tuple[int, int]],
+    slowness: list[float],
+    past: list[float] | None = None,
+    high: list[float] | None = None,
 ) -> Links:
     """Links between nodes with many operations each."""
     count = len(ends)
@@ -16,6 +19,7 @@ def links(
         np.array([destination for _, destination in ends]),
         np.ones(count, bool),
         np.array(slowness),
+        np.array(high or slowness),
         np.array(past or [1.0] * count),
         np.full(count, 100),
         np.full(count, 1e6),
@@ -78,3 +82,12 @@ def test_two_hosts_that_have_the_slow_links_between_them_alone_are_named_togethe
 
 def test_one_link_between_two_hosts_is_no_network() -> None:
     assert not networks([(0, 2), (2, 4), (4, 6), (6, 8)], [9.0, 1.0, 1.0, 1.0])
+
+
+def test_a_link_that_is_slow_now_and_then_is_slow_where_its_peers_are_not() -> None:
+    ring = [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10, 11)]
+    usual, high = [1.0] * 6, [1.1, 1.2, 50.0, 1.1, 1.3, 1.1]
+    assert slow_links(links(ring, usual, high=high)).tolist() == [False, False, True] + [False] * 3
+    # Networks that vary, and too few links to tell.
+    assert not slow_links(links(ring, usual, high=[9.0, 14.0, 30.0, 12.0, 10.0, 3.0])).any()
+    assert not slow_links(links(ring[:3], usual[:3], high=high[:3])).any()

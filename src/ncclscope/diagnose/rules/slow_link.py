@@ -89,6 +89,7 @@ def slow_links(links: Links) -> Bools:
         peers = enough & scope
         if peers.any():
             slow |= peers & (_is_slower(links, peers) | _became_slower(links, peers))
+            slow |= peers & _is_slower_now_and_then(links, peers)
     return slow & ~_is_explained(links, slow)
 
 
@@ -111,11 +112,22 @@ def _became_slower(links: Links, peers: Bools) -> Bools:
     return np.asarray(links.past_slowness > _SLOWER_THAN_ITSELF * usual)
 
 
+def _is_slower_now_and_then(links: Links, peers: Bools) -> Bools:
+    """Which links are far slower than these in one of seven operations, where most of these are
+    not: a link that is slow in every third step.
+    """
+    count = int(peers.sum())
+    if count < _MANY_LINKS:
+        return np.zeros(len(peers), bool)
+    usual = float(np.sort(links.high_slowness[peers])[(count - 1) // 2])
+    return np.asarray(links.high_slowness > SLOWER_OF_TWO * usual)
+
+
 def _is_explained(links: Links, slow: Bools) -> Bools:
     """Which links share an end with one that is several times slower: a kernel that exchanges with
     several ranks ends as a whole.
     """
-    excess = np.maximum(links.slowness, links.past_slowness) - 1
+    excess = np.maximum.reduce([links.slowness, links.past_slowness, links.high_slowness]) - 1
     worst: dict[int, float] = {}
     for row in np.flatnonzero(slow).tolist():
         for rank in (int(links.source[row]), int(links.destination[row])):
@@ -222,6 +234,12 @@ def _evidence(context: RuleContext, links: Links, rows: list[int], what: str) ->
     return Evidence(text, facts, f"ncclscope report {context.path} --by rank")
 
 
+def _is_now_and_then(links: Links, row: int) -> bool:
+    """Whether a link is far slower in some operations than it is in most."""
+    usual = max(float(links.slowness[row]), 1.0)
+    return bool(links.high_slowness[row] > SLOWER_OF_TWO * usual)
+
+
 def _is_by_past(links: Links, row: int) -> bool:
     """Whether a link is slow compared with its own past, more than with its peers."""
     peers = (links.operations >= LEAST_OPERATIONS) & (links.across_nodes == links.across_nodes[row])
@@ -231,6 +249,9 @@ def _is_by_past(links: Links, row: int) -> bool:
 
 
 def _slowness(links: Links, row: int) -> str:
+    if _is_now_and_then(links, row) and links.past_slowness[row] < SLOWER_OF_FEW:
+        high = f"{links.high_slowness[row]:.3g}"
+        return f"{high} times as slow as its peers in one of seven operations or more"
     if _is_by_past(links, row):
         return f"{links.past_slowness[row]:.3g} times as slow as it was when it was fast"
     return f"{links.slowness[row]:.3g} times as slow as its peers"
@@ -251,7 +272,8 @@ def _pair_finding(
     prediction = _without_links(context, links, np.array(rows), what)
     if prediction is not None:
         share = prediction.gained_share_of_sends
-    is_vague = all(_is_by_past(links, row) for row in rows) or _are_late(context, pair)
+    is_vague = all(_is_by_past(links, row) or _is_now_and_then(links, row) for row in rows)
+    is_vague |= _are_late(context, pair)
     if share < (PROBLEM_SHARE if is_vague else LEAST_SHARE):  # networks vary
         return None
     hosts = [context.run.host_of.get(rank, "?") for rank in pair]
