@@ -1,4 +1,5 @@
-"""Millions of operations through `decode` and `report` on two workers: CPU time and memory.
+"""Millions of operations through `decode`, `report` and `diagnose`: CPU time and memory, with two
+workers.
 
     python -m benchmarks many_operations             # 10^6, 10^7 and 3 x 10^7 operations
     OPERATIONS=1e7,1e8 python -m benchmarks many_operations
@@ -147,6 +148,7 @@ def measure(folder: Path, operations: int) -> tuple[dict[str, Cost], dict[str, i
             "decode": decoding,
             "report, cold": cost_of(pids, *report, "--on", address),
             "report, from the saved model": cost_of(pids, *report),
+            "diagnose, from the saved model": cost_of(pids, "diagnose", capture, "--json"),
         }
     sizes["model"] = size_of(capture, "model/*")
     return costs, sizes
