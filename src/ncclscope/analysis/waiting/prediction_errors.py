@@ -128,8 +128,8 @@ class PredictionErrors:
         return int(np.bincount(kernels.rank, wait, minlength=len(own))[others].min())
 
     def most_gained_ns(self, ranks: tuple[int, ...]) -> int | None:
-        """What a run can gain by quicker ranks at most: every other rank takes as long as before for
-        all but its waits, and had ended by its own last end. None where not all waits are seen.
+        """What a run can gain by quicker ranks at most: each of the others takes as long as before
+        for all but its waits, up to its own last end. None where not all waits are seen.
         """
         waiting, kernels = self._waiting, self._waiting.kernels
         others = np.flatnonzero(~np.isin(kernels.ranks, ranks))
