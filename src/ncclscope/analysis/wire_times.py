@@ -79,7 +79,9 @@ def _is_whole(communicator: Ints, count: Ints) -> Bools:
 
 
 def _broadcasts(run: Run, waiting: Waiting) -> _Instances:
-    """All Broadcasts, by what the median receiver takes."""
+    """All Broadcasts, by what the median receiver takes. Those are left out that seem to take no
+    time: clocks of hosts are further apart than that.
+    """
     kernels, functions = waiting.kernels, run.model.words["function"]
     sends = np.array([*(waits_for(name) == ROOT_FIRST for name in functions), False])
     rows = np.flatnonzero(sends[kernels.function] & ~kernels.pair)
@@ -90,17 +92,20 @@ def _broadcasts(run: Run, waiting: Waiting) -> _Instances:
     rows, operations, instance = rows[receives], operations[receives], instance[receives]
     number, groups = factorize(instance)
     group = number.astype(np.int64)
-    wire_ns = waiting.dependencies.length_ns[END::3][rows]
+    length_ns = waiting.dependencies.length_ns[END::3][rows]
     one = np.zeros(groups, np.int64)
     one[group] = np.arange(len(rows))  # a receiver of each
     communicator = kernels.communicator[rows[one]].astype(np.int64)
     size_bytes = run.column("size_bytes", operations[one])
+    whole = _is_whole(communicator, np.bincount(group, minlength=groups))
+    wire_ns = np.asarray(quantile_by_group(group, groups, length_ns, 0.5), np.float64)
+    shown = np.flatnonzero(wire_ns > 0)
     return _Instances(
-        communicator,
-        instance[one],
-        distinct_rows([communicator, size_bytes])[1],
-        np.asarray(quantile_by_group(group, groups, wire_ns, 0.5), np.float64),
-        _is_whole(communicator, np.bincount(group, minlength=groups)),
+        communicator[shown],
+        instance[one][shown],
+        distinct_rows([communicator[shown], size_bytes[shown]])[1],
+        wire_ns[shown],
+        whole[shown],
     )
 
 

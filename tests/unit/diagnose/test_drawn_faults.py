@@ -48,6 +48,7 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(21244, [(0, 11)], id="a link of two between hosts, slow in half of the run"),
         pytest.param(22035, [(3,)], id="a rank that one other rank alone waits for"),
         pytest.param(22451, [(3, 15)], id="a link that is slow in every third step"),
+        pytest.param(22693, [(4,)], id="Broadcasts that seem to take no time"),
         pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
     ],
 )

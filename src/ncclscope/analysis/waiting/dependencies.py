@@ -141,9 +141,9 @@ def dependencies_of(
     overlapped = overlaps_wait(kernels, arrivals, before, edge, length, (cell, back[1::3]))
     behind, end = before[1::3] // 3, arrivals.events_ns[:, 2]
     took = np.maximum(end[behind] - arrivals.events_ns[behind, 1], 0)
-    beside = overlapped & (blocked == 0)
+    not_held = overlapped & (blocked == 0)
     held = held_by_its_end(
-        beside, cell.astype(np.int64), length[1::3], arrivals.wait_ns[behind], took
+        not_held, cell.astype(np.int64), length[1::3], arrivals.wait_ns[behind], took
     )
     blocked[held | (overlapped & (blocked != 0))] = _abi.BLOCKED_OVERLAPPED
     free = 3 * np.flatnonzero(overlapped & (blocked == 0)) + 1

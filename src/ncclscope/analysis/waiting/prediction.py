@@ -69,8 +69,8 @@ def with_most_gain(prediction: Prediction, most_gained_ns: int | None) -> Predic
         return prediction
     least, most = prediction.range_ns
     possible = prediction.run_now_ns - most_gained_ns
-    stays = prediction.is_sure and prediction.run_then_ns >= possible
-    if stays or least >= possible:
+    is_possible = prediction.is_sure and prediction.run_then_ns >= possible
+    if is_possible or least >= possible:
         return prediction
     if most < possible:  # the replay was off by more than it said
         most = min(possible + 2 * prediction.error_ns, prediction.run_now_ns)
