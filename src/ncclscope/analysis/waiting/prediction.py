@@ -64,14 +64,17 @@ class Prediction:
 
 
 def with_most_gain(prediction: Prediction, most_gained_ns: int | None) -> Prediction:
-    """A prediction whose range ends where the run can gain no more. A number within it stays."""
+    """A prediction whose range ends where the run can gain no more. What it says as a number, or as
+    the most likely, stays where that is possible.
+    """
     if most_gained_ns is None:
         return prediction
-    least, most = prediction.range_ns
+    then, (least, most) = prediction.run_then_ns, prediction.range_ns
     possible = prediction.run_now_ns - most_gained_ns
-    is_possible = prediction.is_sure and prediction.run_then_ns >= possible
-    if is_possible or least >= possible:
+    if least >= possible or (prediction.is_sure and then >= possible):
         return prediction
+    if then >= possible:
+        return replace(prediction, error_ns=max(then - possible, most - then))
     if most < possible:  # the replay was off by more than it said
         most = min(possible + 2 * prediction.error_ns, prediction.run_now_ns)
     return replace(

@@ -16,6 +16,12 @@ def test_a_range_ends_where_nothing_more_can_be_gained() -> None:
     assert with_most_gain(predicted(500, 190), 300).range_ns == (700, 1_000)
 
 
+def test_what_is_most_likely_stays_where_it_is_possible() -> None:
+    bounded = with_most_gain(predicted(980, 400), 100)
+    assert bounded.run_then_ns == 980
+    assert bounded.range_ns == (900, 1_000)
+
+
 def test_what_is_possible_stays() -> None:
     for possible in (predicted(900, 50), predicted(750, 20), predicted(701, 30)):
         assert with_most_gain(possible, 300) == possible
