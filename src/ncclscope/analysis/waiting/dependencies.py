@@ -139,13 +139,14 @@ def dependencies_of(
     cell = position * (CALLS_BACK + 2) + back[1::3]
     blocked = _blocked(arrivals, before, edge, length, cell)
     overlapped = overlaps_wait(kernels, arrivals, before, edge, length, (cell, back[1::3]))
-    behind, end = before[1::3] // 3, arrivals.events_ns[:, 2]
-    took = np.maximum(end[behind] - arrivals.events_ns[behind, 1], 0)
-    not_held = overlapped & (blocked == 0)
-    held = held_by_its_end(
-        not_held, cell.astype(np.int64), length[1::3], arrivals.wait_ns[behind], took
+    rows = np.flatnonzero(overlapped & (blocked == 0))
+    behind, time_of = before[3 * rows + 1] // 3, arrivals.events_ns
+    took = np.maximum(time_of[behind, END] - time_of[behind, START], 0)
+    gap, wait = length[3 * rows + 1], arrivals.wait_ns[behind]
+    blocked[rows[held_by_its_end(cell[rows].astype(np.int64), gap, wait, took)]] = (
+        _abi.BLOCKED_BEHIND
     )
-    blocked[held | (overlapped & (blocked != 0))] = _abi.BLOCKED_OVERLAPPED
+    blocked[overlapped & (blocked != 0)] = _abi.BLOCKED_OVERLAPPED
     free = 3 * np.flatnonzero(overlapped & (blocked == 0)) + 1
     before[free] -= 1  # from that kernel's end to its start
     length[free] = time[free] - time[before[free]]

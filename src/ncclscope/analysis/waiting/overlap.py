@@ -65,13 +65,13 @@ def overlaps_wait(
     return overlapped
 
 
-def held_by_its_end(overlapped: Bools, cell: Ints, gap: Ints, wait: Ints, took: Ints) -> Bools:
-    """By start whether the kernel that its work runs beside ended so late that the last part of the
-    work, which needs the end, decided when it came. That part is what is left behind waits that are
-    longer than all of the work. `overlapped`: such starts; `took`: how long that kernel lasted.
+def held_by_its_end(cell: Ints, gap: Ints, wait: Ints, took: Ints) -> Bools:
+    """By start beside a kernel whether that one ended so late that the last part of the work, which
+    needs the end, decided when the start came. That part is what is left behind waits that are
+    longer than all of the work. `took`: how long the kernel lasted.
     """
     held = np.zeros(len(gap), bool)
-    rows = np.flatnonzero(overlapped & (gap > TIGHT_NS))
+    rows = np.flatnonzero(gap > TIGHT_NS)
     if not len(rows):
         return held
     of, cells = cell[rows], int(cell.max()) + 1
