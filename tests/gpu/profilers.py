@@ -96,7 +96,7 @@ BENCH = {
     "four": Calls(90, 4, None, SIZES),
     "four-large": Calls(120, 4, None, LARGE, operations=OPERATIONS[:2], case_s=2.5),
 }
-TRAINING = {"ddp": 290, "fsdp": 290}  # seconds; four rounds of eleven profilers
+TRAINING = {"ddp": 290, "fsdp": 290}  # seconds; two rounds of eleven profilers, at 10 s each
 KILL_S = 40
 PIECES = (*BENCH, *TRAINING, "kill")
 COST_CASE_S = 0.4  # with --cost: rounds tell more than calls

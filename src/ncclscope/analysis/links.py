@@ -20,7 +20,7 @@ from ncclscope.model.schema import NONE, SEND
 _RANK_BITS = 20  # a link is source << 20 | destination
 _RANK_MASK = (1 << _RANK_BITS) - 1
 _FEW_KNOWN = 10  # transfers of a link
-HIGH = 0.85  # quantile of what is slow now and then
+_HIGH = 0.85  # quantile of what is slow now and then
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def link_times(transfers: Transfers, node_of: Ints) -> Links:
     key = transfers.source << _RANK_BITS | transfers.destination
     relative, rows = _relative_times(transfers, key, node_of), np.flatnonzero(transfers.counts)
     transfers, key = _of_rows(transfers, rows), key[rows]
-    link, (slowness, high), count = _by_link(transfers, key, relative[rows], (0.5, HIGH))
+    link, (slowness, high), count = _by_link(transfers, key, relative[rows], (0.5, _HIGH))
     place = np.searchsorted(link, key)
 
     def total(values: Floats) -> Floats:

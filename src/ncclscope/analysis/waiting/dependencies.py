@@ -76,9 +76,9 @@ class Dependencies:
     possible: Bytes  # by position and calls back: which dependencies were not refuted
     least_gap_ns: Ints  # by position, calls back, and start or call
     rules: _abi.GapRules
-    # By kernel: its start came right after the end of one that had waited. When the rank itself was
-    # ready is not known then: its own work went on while that one waited. OVERLAPPED: its usual
-    # length counts from the start of that one.
+    # By kernel: its start came right after the end of one that had waited, or after the part of its
+    # work that needs that end. When the rank itself was ready is not known then: its own work went
+    # on while that one waited. OVERLAPPED: its usual length counts from the start of that one.
     blocked: Bytes
 
 
@@ -139,14 +139,13 @@ def dependencies_of(
     cell = position * (CALLS_BACK + 2) + back[1::3]
     blocked = _blocked(arrivals, before, edge, length, cell)
     overlapped = overlaps_wait(kernels, arrivals, before, edge, length, (cell, back[1::3]))
-    rows = np.flatnonzero(overlapped & (blocked == 0))
-    behind, time_of = before[3 * rows + 1] // 3, arrivals.events_ns
-    took = np.maximum(time_of[behind, END] - time_of[behind, START], 0)
-    gap, wait = length[3 * rows + 1], arrivals.wait_ns[behind]
-    blocked[rows[held_by_its_end(cell[rows].astype(np.int64), gap, wait, took)]] = (
-        _abi.BLOCKED_BEHIND
-    )
     blocked[overlapped & (blocked != 0)] = _abi.BLOCKED_OVERLAPPED
+    rows = np.flatnonzero(overlapped & (blocked == 0))
+    behind, starts = before[3 * rows + START] // 3, arrivals.events_ns[:, START]
+    took = np.maximum(arrivals.events_ns[behind, END] - starts[behind], 0)
+    gap, wait = length[3 * rows + START], arrivals.wait_ns[behind]
+    held = held_by_its_end(cell[rows].astype(np.int64), gap, wait, took)
+    blocked[rows[held]] = _abi.BLOCKED_OVERLAPPED
     free = 3 * np.flatnonzero(overlapped & (blocked == 0)) + 1
     before[free] -= 1  # from that kernel's end to its start
     length[free] = time[free] - time[before[free]]

@@ -123,6 +123,7 @@ class WhatIf:
         return with_most_gain(prediction, self._errors.most_gained_ns(change.ranks))
 
     def _by_replays(self, change: Change, keep: Bools | None) -> Prediction:
+        """The same by what replays say, without regard to how long others waited."""
         now = self._waiting.arrivals.events_ns
         then, least_ns = self.events_and_least_ns(change, keep)
         spread = (run_ns(then) - least_ns) / 2
