@@ -40,8 +40,8 @@ TITLES = {
 }
 TITLES |= {f"{name}-cost": f"{title}: cost" for name, title in TITLES.items() if name != "kill"}
 TITLES |= {
-    f"{name}-200": TITLES[name].replace("1 GiB", "200 calls of 1 GiB")
-    for name in ("large", "two-by-two-large")
+    f"{name}-200": re.sub("1 (GiB|KiB)", r"200 calls of 1 \1", TITLES[name])
+    for name in ("calls", "near", "near-four", "two-by-two", "large", "two-by-two-large")
 }
 MODELS = {"densenet121": "DenseNet121", "gpt": "GPT"}
 READING = "How to read these two tables"

@@ -24,10 +24,12 @@ and figures of it on any machine. Needs numpy, duckdb and PyTorch; no network.
   kill       ranks that end by SIGKILL; last and without MPS, which a killed client may break
 
 `--cost` measures wall and CPU time alone, in as many rounds as time allows; pieces share it evenly.
+`--coverage` makes all of `--calls` once below each profiler, however long they take, and writes
+PIECE-200.json; `--without none,empty` leaves out what records nothing.
 
-200 calls of 1 GiB between hosts take minutes below each profiler: `--cost --case-s 75` with
+200 calls of 1 GiB between hosts take minutes below each profiler: `--coverage --case-s 75` with
 NCCL_SOCKET_NTHREADS=2 and NCCL_NSOCKS_PERTHREAD=4, which halve that, and `--without` for some of
-the profilers at a time. As large-200.json the trials together are a section of the page.
+the profilers at a time.
 """
 
 import argparse
@@ -100,6 +102,8 @@ TRAINING = {"ddp": 290, "fsdp": 290}  # seconds; two rounds of eleven profilers,
 KILL_S = 40
 PIECES = (*BENCH, *TRAINING, "kill")
 COST_CASE_S = 0.4  # with --cost: rounds tell more than calls
+COVERAGE_CASE_S = 60.0  # with --coverage: 200 calls of 32 MiB fit, whatever runs on the machine
+KILL_ROUNDS = 3
 TIMEOUT_S = 25.0  # the longest that a rank may keep the others waiting
 Deadline = Callable[[], bool]  # whether time is over
 
@@ -197,7 +201,7 @@ class BenchPiece:
                 print(f"{self._path.name}: time is over before {kind} {number}", file=sys.stderr)
                 break
             self._add(
-                run_trial(profiler, kind, number + self._rounds * (kind == COST), self._settings)
+                run_trial(profiler, kind, number + self._rounds * (kind != TIMES), self._settings)
             )
         self._rounds += rounds
 
@@ -299,9 +303,14 @@ def run_calls(
     """Runs one piece of the benchmark; with --cost its cost alone, in rounds until time is over."""
     nccl = arguments.nccl if piece.ranks_a_host else None
     options = launch_options(piece.ranks, arguments.simulate, nccl, piece.ranks_a_host or 1)
-    case_s = arguments.case_s or (COST_CASE_S if arguments.cost else piece.case_s)
+    case_s = COVERAGE_CASE_S if arguments.coverage else piece.case_s
+    case_s = arguments.case_s or (COST_CASE_S if arguments.cost else case_s)
     plan = plan_of(piece.operations, piece.sizes, case_s, arguments.calls)
     plan = replace(plan, warm_up=1) if piece.sizes == LARGE else plan
+    if arguments.coverage:
+        bench = BenchPiece(f"{name}-200", arguments.out, without(selection, AGAIN), plan, options)
+        bench.run((COST,), 1, over)
+        return bench
     if arguments.cost:
         bench = BenchPiece(f"{name}-cost", arguments.out, selection, plan, options)
         while not over():
@@ -322,6 +331,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10, help="for everything (10)")
     parser.add_argument("--pieces", default=",".join(PIECES), help=f"of {', '.join(PIECES)}")
     parser.add_argument("--cost", action="store_true", help="cost alone, as PIECE-cost.json")
+    parser.add_argument("--coverage", action="store_true", help="all calls, once: PIECE-200.json")
     parser.add_argument("--case-s", type=float, help="seconds for a function of a size, at most")
     parser.add_argument("--without", default="", help="profilers to leave out, comma-separated")
     parser.add_argument("--simulate", action="store_true", help="desk check: no GPU, no MPS")
@@ -350,19 +360,21 @@ def main() -> int:
                     continue
                 even_s = arguments.minutes * 60 / len(shares)
                 over = limit(even_s if arguments.cost else share_s * scale)
+                over = all_over if arguments.coverage else over
                 bench = run_calls(BENCH[name], name, arguments, selection, over)
                 calls = bench if name == "calls" else calls
             train_models(arguments, plugins, wanted, lambda piece: limit(TRAINING[piece] * scale))
             reserved_s = KILL_S * scale if "kill" in wanted else 0
             spent_s = time.monotonic() - BEGAN
             left = deadline_in(arguments.minutes * 60 - reserved_s - spent_s)
-            while calls and not left():
+            while calls and not arguments.coverage and not left():
                 calls.run((COST,), 1, left)
         if "kill" in wanted:
             plan = plan_of(("allreduce", "allgather"), SIZES[:1], 2, min(arguments.calls, 50))
             options = launch_options(2, arguments.simulate)  # not those of MPS
             bench = BenchPiece("kill", arguments.out, without(selection, AGAIN), plan, options)
-            bench.run((KILL,), 1, all_over)
+            for _ in range(KILL_ROUNDS):
+                bench.run((KILL,), 1, all_over)
     return 0
 
 
