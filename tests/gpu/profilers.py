@@ -385,11 +385,13 @@ def train_models(
     limit: Callable[[str], Deadline],
 ) -> None:
     """DenseNet121 and the GPT, below PyTorch's own profilers as well."""
-    selection = selection_of(plugins, (*OWN, *TORCH), training=True)
+    selection = without(
+        selection_of(plugins, (*OWN, *TORCH), training=True), *arguments.without.split(",")
+    )
     for piece, model in (("ddp", "densenet121"), ("fsdp", "gpt")):
         if piece in wanted and not arguments.simulate:
             settings = TrainingSettings(
-                model, 2, 1, steps=30, warm_up=5, rounds=6, share=True, timeout_s=45
+                model, 2, 1, steps=20, warm_up=5, rounds=6, share=True, timeout_s=45
             )
             train(model, arguments.out, selection, settings, limit(piece))
 

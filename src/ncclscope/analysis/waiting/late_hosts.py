@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.analysis.robust_statistics import is_no_chance
 from ncclscope.analysis.waiting.origins import (
     Origin,
     Waiting,
@@ -24,6 +25,7 @@ from ncclscope.analysis.waiting.origins import (
 from ncclscope.analysis.waiting.pauses import Pauses
 from ncclscope.analysis.waiting.prediction import Prediction
 from ncclscope.analysis.waiting.rank_delays import pauses_of
+from ncclscope.analysis.waiting.rank_sums import sums_by_rank
 from ncclscope.analysis.waiting.root_causes import LEAST_GAIN, RootCauses
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.arrays.types import Floats, Ints
@@ -78,7 +80,22 @@ def host_in_turn(
             return None
     origins = [origin for origin in account.origins if origin.rank in own]
     origins.sort(key=lambda origin: -origin.waiting_ns)
+    if not _is_late_more_often(waiting, places, origins[0].typical_ns):
+        return None
     return HostInTurn(own, tuple(origins), prediction)
+
+
+def _is_late_more_often(waiting: Waiting, places: Ints, typical_ns: float) -> bool:
+    """Whether ranks at these places, those of a host, are late more often than as many ranks
+    elsewhere, and not by chance: where ranks pause for long now and then, few pauses decide which
+    host most waiting began on.
+    """
+    late = waiting.excess_ns.reshape(-1, 3)[:, :2] >= typical_ns / 2
+    late &= (waiting.charges.by_event.reshape(-1, 3)[:, :2] > 0) & ~waiting.start_up[:, None]
+    times = sums_by_rank(waiting, late.sum(axis=1).astype(np.float64))
+    own = np.isin(np.arange(len(times)), places)
+    elsewhere = float(times[~own].mean()) * len(places)
+    return is_no_chance(float(times[own].sum()), elsewhere)
 
 
 def _began_without(

@@ -332,7 +332,7 @@ class BeyondMedian:
 
     def of_all_ranks(self, events: Ints) -> Bools:
         """Which of these pauses most other ranks had at the same time: who paused longest is
-        chance.
+        chance. Those of ranks that waited for a late one begin later, and end after it.
         """
         together = np.zeros(len(events), bool)
         if not len(events):
@@ -340,10 +340,12 @@ class BeyondMedian:
         kernels, lengths = self._waiting.kernels, self.of(events).tolist()
         time, beyond, rank = self._longer
         for place, (event, length) in enumerate(zip(events.tolist(), lengths, strict=True)):
-            at, reach = int(self._waiting.time_ns[event]), int(length)
-            near = np.flatnonzero((time >= at - reach) & (time <= at + reach))
+            ended = int(self._waiting.time_ns[event])
+            began = ended - int(length)
+            near = np.flatnonzero((time > began) & (time - beyond < ended))
+            both = np.minimum(time[near], ended) - np.maximum(time[near] - beyond[near], began)
             longest = np.zeros(len(kernels.ranks))
-            np.maximum.at(longest, rank[near], beyond[near])
+            np.maximum.at(longest, rank[near], both)
             others = np.delete(longest, kernels.rank[event // 3])
             together[place] = np.median(others) >= _SAME_TIME * length
         return together

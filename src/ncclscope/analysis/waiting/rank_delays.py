@@ -8,6 +8,7 @@ from ncclscope.analysis.robust_statistics import vary_as_requests
 from ncclscope.analysis.waiting.origins import KINDS, Waiting, typical_excess
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Ints
+from ncclscope.model.schema import NONE
 from ncclscope.nccl.functions import ROOT_FIRST, waits_for
 
 MOST_KERNELS = 2_000_000  # of a run that is looked at in full: in rounds, and host by host
@@ -16,6 +17,7 @@ LEAST_PAUSE = 0.01  # of the run: delays that are no habit and longer are pauses
 DENSE = 0.12  # of the chances: fewer are pauses
 _MOSTLY_AS_ROOT = 0.8  # of the delays of a server
 _PAUSE = 10.0  # times what is typical
+_IN_STEP = 0.5  # meetings with ranks that a root does not serve, for each of its delays
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,26 @@ def pauses_of(waiting: Waiting, ranks: tuple[int, ...]) -> Bools:
 
 def is_idle_root(waiting: Waiting, events: Ints) -> bool:
     """Whether delays come before a rank sends to all others, and their lengths vary as the gaps
-    between requests do: a server that has nothing to do is as late as a slow one.
+    between requests do: a server that has nothing to do is as late as a slow one. Not where it
+    meets others that it does not serve about as often: these are in step, whatever it has to do.
     """
-    return vary_as_requests(waiting.excess_ns[events]) and _is_root(waiting, events)
+    return (
+        vary_as_requests(waiting.excess_ns[events])
+        and _is_root(waiting, events)
+        and _meetings_with_others(waiting, events // 3) < _IN_STEP * len(events)
+    )
+
+
+def _meetings_with_others(waiting: Waiting, served: Ints) -> int:
+    """How often the rank of these kernels meets ranks that are not on their communicators."""
+    kernels, run = waiting.kernels, waiting.run
+    place = int(kernels.rank[served[0]])
+    rows = np.unique(kernels.communicator[served]).tolist()
+    inside = {rank for row in rows for rank in run.ranks_of(row)}
+    meets = (kernels.rank == place) & (kernels.meeting != NONE) & ~waiting.start_up
+    met, times = np.unique(kernels.communicator[meets], return_counts=True)
+    others = [not inside.issuperset(run.ranks_of(row)) for row in met.tolist()]
+    return int(times[others].sum())
 
 
 def _is_root(waiting: Waiting, events: Ints) -> bool:

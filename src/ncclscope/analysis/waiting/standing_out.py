@@ -83,7 +83,7 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     # Ranks that passed on what they waited for may look slow: a later round finds those that are.
     begun = own > _LEAST_BEGUN * own.max(initial=0.0)
     late = []
-    for place in np.flatnonzero((sums >= least) & candidates).tolist():
+    for place in np.flatnonzero(((sums >= least) & candidates) | leads).tolist():
         rank = int(kernels.ranks[place])
         if (
             (habit[place] and (most[place] or _is_significant(left, rank, candidates)))
