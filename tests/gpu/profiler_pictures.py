@@ -21,7 +21,7 @@ from ncclscope.bench.training import page as training_page
 PICTURES = ROOT / "docs" / "pictures"
 CASES = 2  # of a figure with one drawing for each function and size
 FIGURES = {  # picture: piece, figure
-    "profilers-coverage": ("calls", 1),
+    "profilers-coverage": ("calls-200", 1),
     "profilers-times": ("near", 2),
     "profilers-cost": ("near", 3),
     "profilers-densenet121": ("densenet121", 4),
