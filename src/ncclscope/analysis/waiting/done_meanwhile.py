@@ -7,23 +7,37 @@ before it then, and is not slower:
     last rank    wait 0, gap 3.5
     others       wait 2, gap 1.5
     others       wait 9, gap 0.5    all of 3.0 was done
+
+A rank may be the last one in nearly every step, by its place in a pipeline, so that no rank shows
+both. Then others tell, where they waited longer than its gap, and nothing is left of theirs:
+
+    last rank    wait 0, gap 1.3
+    others       wait 4, gap 0.1    only a host that waits for both has such gaps
 """
 
 import numpy as np
 
+from ncclscope.analysis.waiting.overlap import TIGHT_NS
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.slopes import slopes
 from ncclscope.arrays.joins import factorize
-from ncclscope.arrays.types import Bools, Ints
+from ncclscope.arrays.types import Bools, Floats, Ints
 
 _OVERLAPPED = 0.7  # by how much a gap shrinks with waiting, where work runs beside it: 1
 _SHORT, _LONG = 0.1, 0.9  # quantiles of gaps: what is between them can be done meanwhile
+_LITTLE_WAIT = 0.1  # of a gap
+_LONGER_WAIT = 1.2  # times the gap of a last rank
+_GONE = 0.15  # of that gap: what is left for the host, which wakes up and calls
+_NEARLY_ALL = 0.9  # of the gaps after such waits
+_LEAST_TELLING = 3
 
 
 def done_while_waiting(group: Ints, rank: Ints, length: Ints, wait: Ints, rows: Ints) -> Ints:
     """By call how much of the gap before it was done while the kernel before it waited. `wait`: of
     that kernel; `rows`: calls that tell.
     """
+    gone_ns = _gone_behind_others(group, length, wait, rows)
+    rows = rows[length[rows] > TIGHT_NS]
     # By rank: one that is late for a while has long gaps then, and waits when others are late.
     ranks, groups = int(rank.max(initial=0)) + 1, int(group.max(initial=0)) + 1
     key, keys = factorize(group[rows] * ranks + rank[rows])
@@ -46,4 +60,20 @@ def done_while_waiting(group: Ints, rank: Ints, length: Ints, wait: Ints, rows: 
     most_of_group = np.nan_to_num(quantile_by_group(of_key[capped], groups, most[capped], 0.5))
     # Where gaps shrink by all of the waiting, work varies by more than these quantiles show.
     most_of_group[of_key[shrinking(wait[rows])]] = np.inf
-    return np.minimum(wait, most_of_group[group]).astype(np.int64)
+    return np.minimum(wait, np.maximum(most_of_group, gone_ns)[group]).astype(np.int64)
+
+
+def _gone_behind_others(group: Ints, length: Ints, wait: Ints, rows: Ints) -> Floats:
+    """By group the gap of ranks that did not wait, where next to nothing is left of gaps after
+    waits that are longer than it; 0 for others.
+    """
+    groups, of = int(group.max(initial=0)) + 1, group[rows]
+    last = rows[(wait[rows] < _LITTLE_WAIT * length[rows]) & (length[rows] > TIGHT_NS)]
+    seen = np.bincount(group[last], minlength=groups)
+    gap = np.nan_to_num(quantile_by_group(group[last], groups, length[last], 0.5), nan=np.inf)
+    telling = wait[rows] > _LONGER_WAIT * gap[of]
+    gone = telling & (length[rows] < _GONE * gap[of])
+    told = np.bincount(of[telling], minlength=groups)
+    shown = (seen >= _LEAST_TELLING) & (told >= _LEAST_TELLING)
+    shown &= np.bincount(of[gone], minlength=groups) >= _NEARLY_ALL * told
+    return np.where(shown, gap, 0.0)

@@ -67,50 +67,50 @@ def host_in_turn(
     known = [paused.prediction.gained_share for paused in pauses]
     if causes is not None:
         named |= {delays.rank for delays in causes.ranks}
-        known.append(causes.prediction.gained_share)
+        known.append(causes.prediction.most_gained_share)
     if not named.issubset(own) or (causes is not None and causes.communicators):
         return None
     prediction = what_if.predict(Change(ranks=own))
     if prediction.gained_share < max(known, default=0.0) + LEAST_GAIN:
         return None
+    origins = [origin for origin in account.origins if origin.rank in own]
+    origins.sort(key=lambda origin: -origin.waiting_ns)
+    typical_ns = origins[0].typical_ns
+    if not _is_late_more_often(waiting, places, typical_ns):
+        return None
     if causes is not None and causes.ranks:
-        began_ns = _began_without(waiting, what_if, account, causes)
+        left = _without(waiting, what_if, causes)
+        is_cause = np.isin(ranks, [delays.rank for delays in causes.ranks])
+        began_ns = began_by_rank_ns(left, account_of(left))
+        began_ns = np.where(is_cause, began_by_rank_ns(waiting, account), began_ns)
         still = late_host(began_ns, node_of, waiting.judged_ns)
         if still is None or set(still.tolist()) != set(places.tolist()):
             return None
-    origins = [origin for origin in account.origins if origin.rank in own]
-    origins.sort(key=lambda origin: -origin.waiting_ns)
-    if not _is_late_more_often(waiting, places, origins[0].typical_ns):
-        return None
+        others = places[~is_cause[places]]
+        if len(others) and not _is_late_more_often(left, others, typical_ns):
+            return None
     return HostInTurn(own, tuple(origins), prediction)
 
 
 def _is_late_more_often(waiting: Waiting, places: Ints, typical_ns: float) -> bool:
-    """Whether ranks at these places, those of a host, are late more often than as many ranks
-    elsewhere, and not by chance: where ranks pause for long now and then, few pauses decide which
-    host most waiting began on.
+    """Whether ranks at these places, of one host, are late more often than as many ranks elsewhere,
+    and not by chance: where ranks pause for long now and then, few pauses decide which host most
+    waiting began on.
     """
     late = waiting.excess_ns.reshape(-1, 3)[:, :2] >= typical_ns / 2
     late &= (waiting.charges.by_event.reshape(-1, 3)[:, :2] > 0) & ~waiting.start_up[:, None]
     times = sums_by_rank(waiting, late.sum(axis=1).astype(np.float64))
-    own = np.isin(np.arange(len(times)), places)
-    elsewhere = float(times[~own].mean()) * len(places)
-    return is_no_chance(float(times[own].sum()), elsewhere)
+    node_of = waiting.run.node_of[waiting.kernels.ranks]
+    elsewhere = float(times[node_of != node_of[places[0]]].mean()) * len(places)
+    return is_no_chance(float(times[places].sum()), elsewhere)
 
 
-def _began_without(
-    waiting: Waiting, what_if: WhatIf, account: WaitingAccount, causes: RootCauses
-) -> Floats:
-    """By place of a rank the waiting that began on it; on ranks that are no cause, what begins
-    there without the causes. Where one rank is late most of the time, the noise of the others shows
-    in the few steps in which it is not, which is chance.
+def _without(waiting: Waiting, what_if: WhatIf, causes: RootCauses) -> Waiting:
+    """What is left without the ranks that are causes. Where one rank is late most of the time, the
+    noise of the others shows in the few steps in which it is not, which is chance.
     """
     late = tuple(delays.rank for delays in causes.ranks)
-    events = what_if.events_ns(Change(ranks=late), pauses_of(waiting, late))
-    left = waiting.replayed(events)
-    is_cause = np.isin(waiting.kernels.ranks, late)
-    began_ns = began_by_rank_ns(left, account_of(left))
-    return np.where(is_cause, began_by_rank_ns(waiting, account), began_ns)
+    return waiting.replayed(what_if.events_ns(Change(ranks=late), pauses_of(waiting, late)))
 
 
 def began_by_rank_ns(waiting: Waiting, account: WaitingAccount) -> Floats:

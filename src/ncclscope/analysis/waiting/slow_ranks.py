@@ -36,18 +36,21 @@ _NEARLY_ALL = 0.9  # of the starts that show how long something takes are of slo
 
 
 def without_slowness(
-    kernels: Kernels, dependencies: Dependencies, usual: Floats, group: Ints, sample: Ints
-) -> Floats:
+    kernels: Kernels, dependencies: Dependencies, usual: Floats, place: tuple[Ints, Ints],
+    sample: Ints,
+) -> Floats:  # fmt: skip
     """Usual lengths of starts, median and high, at the usual speed where slow ranks alone show how
-    long they are.
+    long they are. `place`: group, and position, of which a group has the starts of one kind.
     """
+    group, position = place
     edge, length = dependencies.edge[START::3], dependencies.length_ns[START::3]
     rank = kernels.rank.astype(np.int64)
     shows = (length > TIGHT_NS) & (edge != _abi.EDGE_ROOT) & (usual[0] > 0)
     free = sample[shows[sample]]
     if not len(free):
         return usual
-    factor = _slowness(group, rank, length, usual[0], (sample, free))
+    having = _ranks_having(group, position, rank, sample)
+    factor = _slowness((group, having), rank, length, usual[0], (sample, free))
     factor = np.maximum(factor, _slowness_in_turn(group, rank, length, usual[0], (sample, free)))
     slow = free[factor[group[free]] > 1]
     if not len(slow):
@@ -74,19 +77,31 @@ def _overlapped_ns(kernels: Kernels, dependencies: Dependencies, rows: Ints) -> 
     return np.where(follows[rows], np.maximum(end - time[first, START], 0), 0)
 
 
+def _ranks_having(group: Ints, position: Ints, rank: Ints, sample: Ints) -> Ints:
+    """By group how many ranks have its position: of a slow rank, a start may follow something else
+    there than of the others, and its group has slow ranks alone.
+    """
+    ranks, groups = int(rank.max()) + 1, int(group.max()) + 1
+    of_position = np.bincount(distinct_numbers(position[sample] * ranks + rank[sample]) // ranks)
+    having = np.zeros(groups, np.int64)
+    having[group[sample]] = of_position[position[sample]]
+    return having
+
+
 def _slowness(
-    group: Ints, rank: Ints, length: Ints, usual: Floats, rows: tuple[Ints, Ints]
+    place: tuple[Ints, Ints], rank: Ints, length: Ints, usual: Floats, rows: tuple[Ints, Ints]
 ) -> Floats:
     """By group of starts how much too long what is usual is, where slow ranks alone show it; else
-    1. `rows`: all starts that count, and those that were not held back.
+    1. `place`: group, and by group the ranks that have its position; `rows`: all starts that count,
+    and those that were not held back.
     """
-    free = rows[1]
+    (group, having), free = place, rows[1]
     groups, ranks = int(group.max()) + 1, int(rank.max()) + 1
     table = member_quantiles(group[free], groups, rank[free], length[free], (0.5,))
     usual_of = np.full(groups, np.nan)
     usual_of[group[free]] = usual[free]
     ratio = table.quantiles[0] / np.maximum(usual_of[table.group], 1.0)
-    by_most = _is_shown_by_most(group, rank, rows, 1)[table.group]
+    by_most = _is_shown_by_most(group, rank, rows, 1, having)[table.group]
     slow = _slow_members(table.member, ratio, by_most & (table.count >= STEADY), ranks)
     of_slow = ~np.isnan(slow[table.member])
     quick = np.bincount(table.group, ~of_slow, minlength=groups)
@@ -181,13 +196,16 @@ def _is_shown_by_few(group: Ints, rank: Ints, sample: Ints, shown: Ints) -> Bool
     return np.asarray(few & (theirs >= _NEARLY_ALL * starts))
 
 
-def _is_shown_by_most(group: Ints, rank: Ints, rows: tuple[Ints, Ints], least: int) -> Bools:
+def _is_shown_by_most(
+    group: Ints, rank: Ints, rows: tuple[Ints, Ints], least: int, having: Ints | None = None
+) -> Bools:
     """By group whether most of the ranks that have it show how long it takes, each by at least so
-    many starts. `rows`: as of `_slowness`.
+    many starts. `rows`: as of `_slowness`; `having`: by group how many ranks have it.
     """
     groups, ranks = int(group.max()) + 1, int(rank.max()) + 1
     sample, free = (group[own] * ranks + rank[own] for own in rows)
     everybody = np.bincount(distinct_numbers(sample) // ranks, minlength=groups)
+    everybody = everybody if having is None else having
     cells, count = np.unique(free, return_counts=True)
     often = cells[count >= least]
     shown = np.bincount(often // ranks, minlength=groups)

@@ -19,7 +19,6 @@ from ncclscope.analysis.waiting.dependencies import HELD_BACK, Dependencies
 from ncclscope.analysis.waiting.done_meanwhile import done_while_waiting
 from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.lone_edges import lone_usual_ns, shown_by_one_rank
-from ncclscope.analysis.waiting.overlap import TIGHT_NS
 from ncclscope.analysis.waiting.own_past import HIGH, own_past
 from ncclscope.analysis.waiting.own_roles import with_own_roles
 from ncclscope.analysis.waiting.positions import LEAST_REPEATS
@@ -150,7 +149,7 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
         after_sync = edge == _abi.EDGE_HOST_AFTER_SYNC
         ends = np.maximum(edges.column(dependencies.before, 0), 0) // 3
         wait = np.where(after_sync, edges.wait_ns[ends], 0)
-        rows = edges.sample[after_sync[edges.sample] & (length[edges.sample] > TIGHT_NS)]
+        rows = edges.sample[after_sync[edges.sample]]
         done_before = done_while_waiting(groups[0], rank, length, wait, rows)
         length = length + done_before
     usual = _usual(groups, rank, length, edges.sample, edges.every)
@@ -163,7 +162,8 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
         own = (edge == _abi.EDGE_LAUNCH) & _works_after_launch(kernels, length)
         _compare_with(_abi.EDGE_GPU, usual, fine, groups[0], rank, edge, own)
         shown = usual[0]
-        usual = without_slowness(kernels, dependencies, usual, groups[0], edges.sample)
+        places = groups[0], _numbered(position)
+        usual = without_slowness(kernels, dependencies, usual, places, edges.sample)
         of_slow_ranks = usual[0] < shown
     else:
         of_slow_ranks = np.zeros(len(length), bool)

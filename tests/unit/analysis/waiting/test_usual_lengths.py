@@ -43,3 +43,16 @@ def test_work_that_is_done_while_waiting_is_no_more_than_there_is() -> None:
     assert (length + done).tolist() == [2_300_000] * 36
     constant = np.full(36, 2_300_000) + np.tile([0, 9_000, 4_000, 1_000], 9)
     assert done_while_waiting(group, rank, constant, wait, np.arange(36)).max() == 0
+
+
+def test_work_beside_a_kernel_that_only_the_last_rank_shows() -> None:
+    """Others waited longer for it than the work takes, and call at once behind the kernel."""
+    rank, group = np.repeat([0, 1, 2], 6), np.zeros(18, np.int64)
+    wait = np.where(rank == 0, 0, 4_000_000) + np.tile([0, 90_000, 40_000], 6)
+    length = np.where(rank == 0, 1_300_000, 75_000) + np.tile([1_000, 0, 2_000], 6)
+    done = done_while_waiting(group, rank, length, wait, np.arange(18))
+    assert done[rank == 0].max() < 100_000
+    assert (np.abs(length + done - 1_300_000)[rank > 0] < 100_000).all()
+    # Waits that are shorter than its gap leave a part of such work: the rank is late by itself.
+    wait = np.minimum(wait, 800_000)
+    assert done_while_waiting(group, rank, length, wait, np.arange(18))[rank > 0].max() == 0
