@@ -57,6 +57,7 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(23482, [(4,)], id="one late rank, which may gain as much as its host"),
         pytest.param(23563, [(1,)], id="slow launches beside a pause on the same host"),
         pytest.param(23546, [(4, 5, 6, 7)], id="slow GPUs of a host, by starts of their own kind"),
+        pytest.param(23566, [(6,)], id="short gaps of ranks that did not wait are no pauses"),
         pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
     ],
 )
@@ -97,5 +98,15 @@ def test_a_gpu_is_slow_where_others_wait_beside_their_work(tmp_path: Path) -> No
     waiting = waiting_of(Run(ncclscope.open(str(tmp_path / "job")).model))
     assert waiting is not None
     prediction = WhatIf(waiting).predict(Change(ranks=(3,)))
+    assert prediction.is_sure
+    assert prediction.run_then_ns == pytest.approx(truth.origins[0].run_without_ns, rel=0.02)
+
+
+def test_work_beside_a_reduction_begins_after_what_was_received_meanwhile(tmp_path: Path) -> None:
+    """Waits for sends counted as work of the ranks that waited: 513 ms were predicted, not 478."""
+    truth = random_kind(23334).write(tmp_path / "job", 23334)
+    waiting = waiting_of(Run(ncclscope.open(str(tmp_path / "job")).model))
+    assert waiting is not None
+    prediction = WhatIf(waiting).predict(Change(ranks=(0, 1)))
     assert prediction.is_sure
     assert prediction.run_then_ns == pytest.approx(truth.origins[0].run_without_ns, rel=0.02)

@@ -149,6 +149,7 @@ def dependencies_of(
     free = 3 * np.flatnonzero(overlapped & (blocked == 0)) + 1
     before[free] -= 1  # from that kernel's end to its start
     length[free] = time[free] - time[before[free]]
+    _bind_beside(kernels, arrivals, free, possible, position, (before, edge, back, length))
     return Dependencies(
         before, edge, back, length, on_stream, position, positions, possible, least_gap, rules,
         blocked,
@@ -213,6 +214,40 @@ def _bind_to_streams(
     event, far = event[chosen], far[chosen]
     before[event] = 3 * on_stream[far] + END
     edge[event], back[event] = _abi.EDGE_HOST_AFTER_SYNC, FAR_BACK
+
+
+def _bind_beside(
+    kernels: Kernels, arrivals: Arrivals, free: Ints, possible: Bytes, position: Numbers,
+    bound: tuple[Numbers, npt.NDArray[np.int8], npt.NDArray[np.int8], Ints],
+) -> None:  # fmt: skip
+    """Binds starts that do not need the end of the kernel beside their work to the last other end
+    since that one started, where work does wait for it: it began no earlier.
+
+        AllReduce, beside all work    |==============================|
+        Send                            |======|
+        work, and its start                    |---------------|start: the length of the work
+    """
+    before, edge, back, length = bound
+    time, row = arrivals.events_ns.reshape(-1), free // 3
+    last, last_back = time[before[free]], np.zeros(len(free), np.int64)
+    for number in range(1, CALLS_BACK + 1):
+        other = np.maximum(row - number, 0)
+        end = time[3 * other + END]
+        can = (row >= number) & (kernels.rank[other] == kernels.rank[row])
+        can &= (end > last) & (time[free] - end > TIGHT_NS) & (3 * other + START != before[free])
+        cell = position[row].astype(np.int64) * CALLS_BACK + number - 1
+        can &= possible[cell] >> _abi.AFTER_ON_GPU & 1 == 1
+        last, last_back = np.where(can, end, last), np.where(can, number, last_back)
+    found = np.flatnonzero(last_back > 0)
+    event, other_back = free[found], last_back[found]
+    new_before, new_back, new_length = before.copy(), back.copy(), length.copy()
+    new_before[event], new_back[event] = 3 * (row[found] - other_back) + END, other_back
+    new_length[event] = time[event] - last[found]
+    place = position * (CALLS_BACK + 2) + new_back[1::3], new_back[1::3]
+    beside = overlaps_wait(kernels, arrivals, new_before, edge, new_length, place)
+    event = event[~beside[event // 3]]
+    before[event], back[event] = new_before[event], new_back[event]
+    length[event] = new_length[event]
 
 
 def _after_pauses(run: Run, kernels: Kernels) -> Ints:

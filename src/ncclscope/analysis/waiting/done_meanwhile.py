@@ -25,7 +25,7 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 
 _OVERLAPPED = 0.7  # by how much a gap shrinks with waiting, where work runs beside it: 1
 _SHORT, _LONG = 0.1, 0.9  # quantiles of gaps: what is between them can be done meanwhile
-_LITTLE_WAIT = 0.1  # of a gap
+_LITTLE_WAIT, _NO_WAIT_NS = 0.1, 20_000  # of a gap; of a short one
 _LONGER_WAIT = 1.2  # times the gap of a last rank
 _GONE = 0.15  # of that gap: what is left for the host, which wakes up and calls
 _NEARLY_ALL = 0.9  # of the gaps after such waits
@@ -68,12 +68,13 @@ def _gone_behind_others(group: Ints, length: Ints, wait: Ints, rows: Ints) -> Fl
     waits that are longer than it; 0 for others.
     """
     groups, of = int(group.max(initial=0)) + 1, group[rows]
-    last = rows[(wait[rows] < _LITTLE_WAIT * length[rows]) & (length[rows] > TIGHT_NS)]
+    # Short gaps count: of ranks that seldom have one, those would be pauses.
+    last = rows[wait[rows] < np.maximum(_LITTLE_WAIT * length[rows], _NO_WAIT_NS)]
     seen = np.bincount(group[last], minlength=groups)
     gap = np.nan_to_num(quantile_by_group(group[last], groups, length[last], 0.5), nan=np.inf)
     telling = wait[rows] > _LONGER_WAIT * gap[of]
     gone = telling & (length[rows] < _GONE * gap[of])
     told = np.bincount(of[telling], minlength=groups)
-    shown = (seen >= _LEAST_TELLING) & (told >= _LEAST_TELLING)
+    shown = (seen >= _LEAST_TELLING) & (told >= _LEAST_TELLING) & (gap > TIGHT_NS)
     shown &= np.bincount(of[gone], minlength=groups) >= _NEARLY_ALL * told
     return np.where(shown, gap, 0.0)
