@@ -149,7 +149,7 @@ def dependencies_of(
     free = 3 * np.flatnonzero(overlapped & (blocked == 0)) + 1
     before[free] -= 1  # from that kernel's end to its start
     length[free] = time[free] - time[before[free]]
-    _bind_beside(kernels, arrivals, free, possible, position, (before, edge, back, length))
+    _bind_overlapped(kernels, arrivals, free, possible, position, (before, edge, back, length))
     return Dependencies(
         before, edge, back, length, on_stream, position, positions, possible, least_gap, rules,
         blocked,
@@ -216,7 +216,7 @@ def _bind_to_streams(
     edge[event], back[event] = _abi.EDGE_HOST_AFTER_SYNC, FAR_BACK
 
 
-def _bind_beside(
+def _bind_overlapped(
     kernels: Kernels, arrivals: Arrivals, free: Ints, possible: Bytes, position: Numbers,
     bound: tuple[Numbers, npt.NDArray[np.int8], npt.NDArray[np.int8], Ints],
 ) -> None:  # fmt: skip
@@ -239,13 +239,15 @@ def _bind_beside(
         can &= possible[cell] >> _abi.AFTER_ON_GPU & 1 == 1
         last, last_back = np.where(can, end, last), np.where(can, number, last_back)
     found = np.flatnonzero(last_back > 0)
+    if not len(found):
+        return
     event, other_back = free[found], last_back[found]
     new_before, new_back, new_length = before.copy(), back.copy(), length.copy()
     new_before[event], new_back[event] = 3 * (row[found] - other_back) + END, other_back
     new_length[event] = time[event] - last[found]
     place = position * (CALLS_BACK + 2) + new_back[1::3], new_back[1::3]
-    beside = overlaps_wait(kernels, arrivals, new_before, edge, new_length, place)
-    event = event[~beside[event // 3]]
+    overlapped = overlaps_wait(kernels, arrivals, new_before, edge, new_length, place)
+    event = event[~overlapped[event // 3]]
     before[event], back[event] = new_before[event], new_back[event]
     length[event] = new_length[event]
 

@@ -17,7 +17,7 @@ both. Then others tell, where they waited longer than its gap, and nothing is le
 
 import numpy as np
 
-from ncclscope.analysis.waiting.overlap import TIGHT_NS
+from ncclscope.analysis.waiting.overlap import LEAST_TELLING, LITTLE_WAIT, LONGER_WAIT, TIGHT_NS
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.analysis.waiting.slopes import slopes
 from ncclscope.arrays.joins import factorize
@@ -25,11 +25,9 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 
 _OVERLAPPED = 0.7  # by how much a gap shrinks with waiting, where work runs beside it: 1
 _SHORT, _LONG = 0.1, 0.9  # quantiles of gaps: what is between them can be done meanwhile
-_LITTLE_WAIT, _NO_WAIT_NS = 0.1, 20_000  # of a gap; of a short one
-_LONGER_WAIT = 1.2  # times the gap of a last rank
+_NO_WAIT_NS = 20_000  # by a short gap
 _GONE = 0.15  # of that gap: what is left for the host, which wakes up and calls
-_NEARLY_ALL = 0.9  # of the gaps after such waits
-_LEAST_TELLING = 3
+_GONE_SHARE = 0.9  # of the gaps after such waits
 
 
 def done_while_waiting(group: Ints, rank: Ints, length: Ints, wait: Ints, rows: Ints) -> Ints:
@@ -69,12 +67,12 @@ def _gone_behind_others(group: Ints, length: Ints, wait: Ints, rows: Ints) -> Fl
     """
     groups, of = int(group.max(initial=0)) + 1, group[rows]
     # Short gaps count: of ranks that seldom have one, those would be pauses.
-    last = rows[wait[rows] < np.maximum(_LITTLE_WAIT * length[rows], _NO_WAIT_NS)]
+    last = rows[wait[rows] < np.maximum(LITTLE_WAIT * length[rows], _NO_WAIT_NS)]
     seen = np.bincount(group[last], minlength=groups)
     gap = np.nan_to_num(quantile_by_group(group[last], groups, length[last], 0.5), nan=np.inf)
-    telling = wait[rows] > _LONGER_WAIT * gap[of]
+    telling = wait[rows] > LONGER_WAIT * gap[of]
     gone = telling & (length[rows] < _GONE * gap[of])
-    told = np.bincount(of[telling], minlength=groups)
-    shown = (seen >= _LEAST_TELLING) & (told >= _LEAST_TELLING) & (gap > TIGHT_NS)
-    shown &= np.bincount(of[gone], minlength=groups) >= _NEARLY_ALL * told
+    count = np.bincount(of[telling], minlength=groups)
+    shown = (seen >= LEAST_TELLING) & (count >= LEAST_TELLING) & (gap > TIGHT_NS)
+    shown &= np.bincount(of[gone], minlength=groups) >= _GONE_SHARE * count
     return np.where(shown, gap, 0.0)

@@ -22,10 +22,11 @@ from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
 
 TIGHT_NS = 60_000  # seen on H200: 8 to 55 µs between serialised kernels of two streams
+LITTLE_WAIT = 0.1  # of the work behind it: hides none of it
 _LONG_WAIT = 0.7  # of the usual gap: a wait that shows whether the gap shrinks by it
-_LONGER_WAIT = 1.2  # times the gap of other ranks: less may leave some of it, as work varies
+LONGER_WAIT = 1.2  # times the gap of other ranks: less may leave some of it, as work varies
 _SHRUNK = 0.6  # of the usual gap
-_LEAST_TELLING = 3
+LEAST_TELLING = 3
 _OWN_GAPS = (
     0.2  # of the starts of a rank: fewer that did not wait are of other steps, as evaluation
 )
@@ -75,14 +76,14 @@ def held_by_its_end(cell: Ints, gap: Ints, wait: Ints, took: Ints) -> Bools:
     if not len(rows):
         return held
     of, cells = cell[rows], int(cell.max()) + 1
-    short = wait[rows] < 0.1 * gap[rows]
+    short = wait[rows] < LITTLE_WAIT * gap[rows]
     whole = quantile_by_group(of[short], cells, (took + gap)[rows[short]], 0.5)
     telling = rows[wait[rows] > whole[of]]
     seen = np.bincount(cell[telling], minlength=cells)
     least, last, most = (
         quantile_by_group(cell[telling], cells, gap[telling], share) for share in (0.1, 0.5, 0.9)
     )
-    shown = (seen >= _LEAST_TELLING) & (most <= _ALIKE * least) & (last < _SHRUNK * whole)
+    shown = (seen >= LEAST_TELLING) & (most <= _ALIKE * least) & (last < _SHRUNK * whole)
     held[rows] = shown[of] & (took[rows] + last[of] > whole[of]) & (gap[rows] <= _ALIKE * last[of])
     return held
 
@@ -95,7 +96,7 @@ def _of_others(kind: Ints, share: Floats) -> Floats:
     known = ~np.isnan(share)
     seen = np.bincount(kind[known], minlength=kinds)
     shrink = np.bincount(kind[known], share[known] > 0.5, minlength=kinds)
-    return np.where(seen >= _LEAST_TELLING, shrink / np.maximum(seen, 1), np.nan)[kind]
+    return np.where(seen >= LEAST_TELLING, shrink / np.maximum(seen, 1), np.nan)[kind]
 
 
 def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
@@ -106,7 +107,7 @@ def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
     where others are slow it looks alike.
     """
     cells = int(cell.max(initial=0)) + 1
-    short = (wait < 0.1 * gap) & (gap > TIGHT_NS)
+    short = (wait < LITTLE_WAIT * gap) & (gap > TIGHT_NS)
     usual_gap = quantile_by_group(cell[short], cells, gap[short], 0.5)[cell]
     own_gap = np.full(len(cell), np.nan)
     if rank is not None:
@@ -121,10 +122,10 @@ def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
     )
     telling = wait > _LONG_WAIT * np.where(np.isnan(own_gap), usual_gap, own_gap)
     if rank is not None:
-        telling &= ~np.isnan(own_gap) | (gap < limit) | (wait > _LONGER_WAIT * usual_gap)
+        telling &= ~np.isnan(own_gap) | (gap < limit) | (wait > LONGER_WAIT * usual_gap)
     seen = np.bincount(cell[telling], minlength=cells)
     shrank = np.bincount(cell[telling & (gap < limit)], minlength=cells)
-    return np.where(seen >= _LEAST_TELLING, shrank / np.maximum(seen, 1), np.nan)[cell]
+    return np.where(seen >= LEAST_TELLING, shrank / np.maximum(seen, 1), np.nan)[cell]
 
 
 def gap_slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints) -> Floats:

@@ -19,6 +19,7 @@ import numpy as np
 
 from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.overlap import LITTLE_WAIT
 from ncclscope.analysis.waiting.quantiles import member_quantiles
 from ncclscope.analysis.waiting.shorter_edges import places_in_step
 from ncclscope.analysis.waiting.work_during_chains import waited_before_ns, waited_in_chain_ns
@@ -27,7 +28,6 @@ from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
 
 _LEAST_WORK_NS = 100_000  # before a start that shows how quick a GPU is; less is launching
-_LITTLE_WAIT = 0.1  # of the work behind it: hides none of it
 _SLOW = 1.05  # times as long as others: a slow GPU
 _ALIKE = 1.25  # how far the slowness of one GPU differs from place to place
 _LEAST_SHOWN = 5  # starts around a moment that show how quick a GPU is
@@ -54,7 +54,7 @@ def remaining_work_ns(waiting: Waiting, events: Ints, overlaps_chain: Bools) -> 
     if overlaps.any():
         waited[overlaps] += waited_in_chain_ns(dependencies, waited_for)[before[overlaps] // 3]
     free = is_start & ((edge == _abi.EDGE_LAUNCH) | (edge == _abi.EDGE_GPU))
-    free &= (usual >= _LEAST_WORK_NS) & (waited <= _LITTLE_WAIT * usual)
+    free &= (usual >= _LEAST_WORK_NS) & (waited <= LITTLE_WAIT * usual)
     free &= (dependencies.blocked[events // 3] == 0) & ~waiting.start_up[events // 3]
     # Work that counts from the start of the kernel before may contain time without work.
     since_start = (edge == _abi.EDGE_GPU) & (before % 3 == START)
@@ -71,7 +71,7 @@ def remaining_work_ns(waiting: Waiting, events: Ints, overlaps_chain: Bools) -> 
             slowness = np.maximum(_around(length[shown] / usual[shown], shown, own), 1.0)
             counts = is_start[own] | late_by_link[own] | (slowness >= _SLOW)
             remains[own] = np.where(counts, length[own] / slowness, np.nan)
-    overlapped = follows & (waited > _LITTLE_WAIT * usual)
+    overlapped = follows & (waited > LITTLE_WAIT * usual)
     remains = np.where(overlapped, np.minimum(remains, usual + waited), np.nan)
     unclear = np.flatnonzero(is_start & ~np.isnan(remains))
     if len(unclear):
@@ -93,9 +93,9 @@ def done_meanwhile_ns(waiting: Waiting, events: Ints) -> Floats:
     follows &= (before % 3 == END) & ~waiting.kernels.pair[before // 3]
     waited_for = _waited_for_ns(waiting)
     waited = waited_for[before // 3] + waited_in_chain_ns(dependencies, waited_for)[before // 3]
-    hides = follows & (usual > 0) & (waited > _LITTLE_WAIT * usual)
-    hides &= length > (1 + _LITTLE_WAIT) * usual
-    free = follows & (usual >= _LEAST_WORK_NS) & (waited <= _LITTLE_WAIT * usual)
+    hides = follows & (usual > 0) & (waited > LITTLE_WAIT * usual)
+    hides &= length > (1 + LITTLE_WAIT) * usual
+    free = follows & (usual >= _LEAST_WORK_NS) & (waited <= LITTLE_WAIT * usual)
     remains = np.full(len(events), np.nan)
     rank = waiting.kernels.rank[events // 3]
     for place in np.unique(rank[hides]).tolist():
@@ -125,7 +125,7 @@ def _shown_by_others_ns(waiting: Waiting, rows: Ints) -> Floats:
     kernels, dependencies = waiting.kernels, waiting.dependencies
     usual = waiting.usual.median_ns[START::3]
     free = ~np.isin(kernels.rank, np.unique(kernels.rank[rows])) & ~waiting.start_up
-    free &= (dependencies.blocked == 0) & (waited_before_ns(waiting) <= _LITTLE_WAIT * usual)
+    free &= (dependencies.blocked == 0) & (waited_before_ns(waiting) <= LITTLE_WAIT * usual)
     shown = np.flatnonzero(free)
     both = np.concatenate([shown, rows])
     place, places = factorize(places_in_step(dependencies, 3 * both + START))
