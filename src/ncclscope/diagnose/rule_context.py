@@ -11,6 +11,7 @@ from ncclscope.analysis.own_time import OwnTimes, own_times
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.synchronized_instances import SynchronizedInstances, synchronized_instances
 from ncclscope.analysis.waiting.heavy_stages import HeavyStage, heavy_stage
+from ncclscope.analysis.waiting.kernels import is_sparse
 from ncclscope.analysis.waiting.late_hosts import HostInTurn, host_in_turn
 from ncclscope.analysis.waiting.only_roots import OnlyRoot, only_root
 from ncclscope.analysis.waiting.origins import (
@@ -52,6 +53,7 @@ class RuleContext:
     account        where waiting began
     what_if        predictions about the run
     root_causes    ranks and communicators that make the run longer
+    is_sparse      whether few operations are timed, chosen as a sample
     sampled_delays ranks that are late by a sample of operations
     pauses         ranks whose single pauses make the run longer
     standstills    pauses of all ranks at the same time
@@ -105,7 +107,7 @@ class RuleContext:
     @cached_property
     def root_causes(self) -> RootCauses | None:
         """Ranks and communicators that make the run longer."""
-        if self.waiting is None or self.what_if is None:
+        if self.waiting is None or self.what_if is None or self.is_sparse:
             return None
         return root_causes(self.waiting, self.what_if)
 
@@ -127,16 +129,21 @@ class RuleContext:
         return self._waits_because_of[rank]
 
     @cached_property
+    def is_sparse(self) -> bool:
+        """Whether most operations were left out of the sample of those that are timed. Between the
+        others nothing shows what ranks did: neither pauses, nor the critical path, nor origins.
+        """
+        return self.waiting is not None and is_sparse(self.run, self.waiting.kernels)
+
+    @cached_property
     def sampled_delays(self) -> tuple[SampledDelays, ...]:
         """Ranks that are late by a sample of operations."""
-        if self.waiting is None or self.account is None:
-            return ()
-        return sampled_delays(self.waiting, self.account)
+        return () if self.waiting is None else sampled_delays(self.waiting)
 
     @cached_property
     def pauses(self) -> tuple[Pauses, ...]:
         """Ranks whose single pauses make the run longer."""
-        if self.waiting is None or self.what_if is None:
+        if self.waiting is None or self.what_if is None or self.is_sparse:
             return ()
         causes = self.root_causes
         late = {delays.rank: delays.pauses for delays in causes.ranks} if causes is not None else {}
@@ -166,7 +173,7 @@ class RuleContext:
         """Pauses of all ranks at the same time. Where records were lost, ranks that waited for a
         late one look as if they had paused.
         """
-        if self.waiting is None or self.model.completeness.dropped:
+        if self.waiting is None or self.model.completeness.dropped or self.is_sparse:
             return None
         return standstills_of(self.waiting)
 
@@ -180,7 +187,7 @@ class RuleContext:
     @cached_property
     def only_root(self) -> OnlyRoot | None:
         """A root with a role that no other rank has."""
-        return None if self.waiting is None else only_root(self.waiting)
+        return None if self.waiting is None or self.is_sparse else only_root(self.waiting)
 
     @cached_property
     def system(self) -> SystemSamples:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from ncclscope.capture import dtypes, layout
 from tests.support.laboratory.events import CALL_NS, PART_NS, Kernel, Part
 from tests.support.laboratory.recording import Ints, RecordedProcess
+from tests.support.laboratory.sampling import sampled
 from tests.support.writer.files import ProcessFolder
 from tests.support.writer.meta import Meta
 from tests.support.writer.slots import Placed, StreamLayout, handle_of
@@ -104,7 +105,7 @@ class RankWriter:
 
     def _is_sampled(self, kernels: list[Kernel]) -> Bools:
         every = self._process.recording.timed_every
-        return np.array([every > 1 and _is_timed(kernel, every) for kernel in kernels])
+        return sampled(kernels, every) if every > 1 else np.zeros(len(kernels), bool)
 
     def _write_launch_times(
         self, folder: ProcessFolder, kernels: list[Kernel], launches: Handles
@@ -288,10 +289,3 @@ class RankWriter:
             gpu_stop=process.gpu_ns(self._rank, end[group] - early), comm=comm[group],
         )  # fmt: skip
         folder.append(placed.out)
-
-
-def _is_timed(kernel: Kernel, every: int) -> bool:
-    """The same operations on all ranks: chosen by their number on the communicator."""
-    part, communicator = kernel.parts[0], kernel.communicator
-    assert communicator is not None
-    return part.peer < 0 and (part.sequence * 7 + communicator.number) % every == 0

@@ -26,5 +26,6 @@ pauses.py         single delays of ranks that cost a notable part of the run
 own_courses.py    work before a kernel that another kernel hides
 prediction.py     what a run would take, as a number or a range
 replay.py         when everything would have happened with other lengths
+sampled_delays.py late ranks by arrivals alone, where few operations are timed
 short_steps.py    steps that are short for all ranks, for what-ifs
 """

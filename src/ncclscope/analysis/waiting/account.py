@@ -7,7 +7,8 @@ import numpy as np
 
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import Selection
-from ncclscope.analysis.waiting.kernels import kernels_of, untimed_of
+from ncclscope.analysis.waiting.critical_path import CriticalPath
+from ncclscope.analysis.waiting.kernels import is_sparse, kernels_of, untimed_of
 from ncclscope.analysis.waiting.origins import (
     Span,
     Waiting,
@@ -54,7 +55,7 @@ def waiting_account(
     waiting = waiting_of(Run(model))
     if waiting is None:
         return None, ()
-    parts = path_parts(waiting, selected_path(waiting, selection))
+    parts = _parts(waiting, selected_path(waiting, selection))
     if selection == Selection():
         return account_of(waiting), parts
     rows = len(model.tables["operations"]["event"])
@@ -119,4 +120,9 @@ def account_between(model: Model, since_ns: int | None, until_ns: int) -> Recent
 def _parts_in_window(waiting: Waiting, selection: Selection) -> tuple[PathPart, ...]:
     """What the critical path runs through in a window, in the selected time."""
     path = path_in_window(waiting, selection)
-    return () if path is None else path_parts(waiting, path)
+    return () if path is None else _parts(waiting, path)
+
+
+def _parts(waiting: Waiting, path: CriticalPath) -> tuple[PathPart, ...]:
+    """What a path runs through; nothing where most of what it runs through is not on record."""
+    return () if is_sparse(waiting.run, waiting.kernels) else path_parts(waiting, path)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ncclscope.analysis.distinct import distinct_numbers, distinct_rows
 from ncclscope.analysis.run import Run
+from ncclscope.analysis.sampling import is_sampled
 from ncclscope.analysis.waiting.exchange_partners import partner_numbers
 from ncclscope.analysis.waiting.kernel_kinds import kernel_kinds
 from ncclscope.analysis.waiting.rooted_collectives import serves, wait_for_all
@@ -27,6 +28,7 @@ Numbers = npt.NDArray[np.int32]
 _HAS_START = np.array([*(name in GPU_SOURCES for name in SOURCES), False])  # by code; -1: none
 # Groups of sends and receives that are one function: who waits follows from the function.
 _OF_GROUPS = {"AlltoAll": EVERYBODY, "Gather": ROOT_LAST, "Scatter": ROOT_FIRST}
+LEAST_TIMED = 0.8  # of all operations: fewer do not show what ranks did between them
 _ODD = 0x1E3779B97F4A7C15
 
 
@@ -103,6 +105,13 @@ def without_peers(kernels: Kernels) -> Bools:
     classes = kernels.communicator_class
     used = classes[np.unique(kernels.communicator[~kernels.pair])]
     return np.asarray(np.bincount(used, minlength=int(classes.max(initial=0)) + 1)[classes] < 2)
+
+
+def is_sparse(run: Run, kernels: Kernels) -> bool:
+    """Whether most operations have no times because others were chosen for the sample. Nothing then
+    shows what ranks did between two timed ones.
+    """
+    return is_sampled(run.model) and kernels.timed_share < LEAST_TIMED
 
 
 def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> Kernels | None:

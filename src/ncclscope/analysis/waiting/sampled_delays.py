@@ -1,76 +1,217 @@
-"""Late ranks by a sample of operations: what they cost, estimated for all operations.
+"""Late ranks by a sample of operations, and what they cost, estimated for all operations.
 
-Where one call of 64 is timed, one delay of 64 is seen. The account of waiting holds the seen ones,
-which are a small share of the run, and predictions know of no others. Each stands for those of the
-calls that were not chosen.
+What a rank did before a timed call is on record for a few calls only: the account of waiting finds
+few origins then, gaps between timed calls look like pauses, and replays know of no other calls. The
+arrivals of the timed calls tell: whoever comes last lets the others wait. A rank that passes on the
+lateness of another one waits as well; the one that it began on hardly does.
 
-Example: a rank timed 37 of 2,400 AllReduces. Rank 2 was about 8 ms late to 36 of them, and rank 0
-waited 91 ms for it in them: 0.5 % of a run of 17 s. Each timed call stands for 65, so rank 0 waited
-about 5.9 s for rank 2 in all calls: 35 % of the run.
+    rank      0     1     2     3
+    waited    396   394   6     392 ms     in 240 collectives: others waited 388 ms for rank 2
+
+Each timed call stands for those that were not chosen. Stages of a pipeline come at different times
+by design: there only communicators that have peers count, as those of other stages.
+
+Example: 37 of 2,400 AllReduces were timed. Rank 2 came last to 36 of them, and others waited 91 ms
+for it: 0.5 % of a run of 17 s. Each timed call stands for 65, so others waited about 5.9 s for rank
+2 in all calls: 35 % of the run. The run loses no more than that, and may lose less: who waits for a
+GPU that is slow between AllReduces has work of its own to do meanwhile.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import Selection
-from ncclscope.analysis.waiting.origins import Origin, RankWaiting, Waiting, WaitingAccount
-from ncclscope.model.schema import NOT_SAMPLED
+from ncclscope.analysis.waiting.kernels import is_sparse, without_peers
+from ncclscope.analysis.waiting.origins import Waiting, typical_excess
+from ncclscope.arrays.joins import factorize
+from ncclscope.arrays.types import Bools, Floats, Ints
+from ncclscope.model.schema import NONE, SEND
+from ncclscope.model.streams import MEETS_NEEDED, meets_of, rules_of
+from ncclscope.nccl.functions import EVERYBODY
 
-# Chosen on sampled jobs of the laboratory (tests/support/laboratory): healthy ones have no rank
-# that is the origin of as much of the waiting as often.
-_LEAST_TIMES = 8
-_LEAST_PART = 0.5  # of all waiting that was seen since the start-up
-_MOST_TIMED = 0.5  # of all operations; where more are timed, what is seen is most of what there is
+_LOOKED_AT = 200  # collectives that say what was late
+# Chosen on sampled jobs of the laboratory (tests/support/laboratory).
+_FAR_LESS = 0.5  # than the one of the others that waited least
+_HARDLY = 0.5  # of what the others waited for the same collective
+_LEAST_TIMES = 5
+_CHANCE = 0.002
+_MOSTLY = 0.5  # of how late starts are
 
 
 @dataclass(frozen=True, slots=True)
 class SampledDelays:
-    """One rank that others wait for, as far as a sample shows."""
+    """A rank that others wait for, or all ranks of a host, as far as a sample shows."""
 
-    rank: int  # global
-    kind: str  # of its edges that were longer than usual
-    times: int  # delays that were seen
+    ranks: tuple[int, ...]  # global
+    kind: str  # compute, launch or gpu: what was late
+    times: int  # timed collectives to which it came last
     typical_ns: int
-    seen_ns: int  # how long the rank waited that waited most for it
+    seen_ns: int  # how long another rank waited for it then, on average
     share: float  # of the run: the same for all operations, estimated
-    timed: int  # operations
-    operations: int
+    timed_share: float  # of all operations
 
 
-def sampled_delays(waiting: Waiting, account: WaitingAccount) -> tuple[SampledDelays, ...]:
-    """Late ranks of a sampled run; none where most operations were timed."""
-    model = waiting.run.model
-    if NOT_SAMPLED not in model.words.get("reason", ()):
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Kernels of timed collectives in which everybody waits for the last."""
+
+    rows: Ints  # of kernels
+    meeting: Ints  # by row, numbered
+    weight: Floats  # by meeting: how many calls it stands for
+
+
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """By member of a meeting, one row each."""
+
+    meeting: Ints
+    member: Ints
+    own_ns: Floats  # how long it waited; a host: on average
+    others_ns: Floats  # the same of the others, on average; NaN: there were none
+
+    def __getitem__(self, rows: Bools) -> "_Waits":
+        return _Waits(*(getattr(self, name)[rows] for name in self.__slots__))
+
+
+def sampled_delays(waiting: Waiting) -> tuple[SampledDelays, ...]:
+    """The late rank of a sampled run, or the ranks of a late host; none where most operations were
+    timed.
+    """
+    if not is_sparse(waiting.run, waiting.kernels) or waiting.run.span_ns <= 0:
         return ()
+    sample = _sample_of(waiting)
+    if not len(sample.rows):
+        return ()
+    ranks = waiting.kernels.ranks
+    nodes = waiting.run.node_of[ranks]
+    late = _late_member(waiting, sample, np.arange(len(ranks)))
+    if late is None and len(np.unique(nodes)) > 1 and (nodes != NONE).all():
+        late = _late_member(waiting, sample, nodes)
+    return () if late is None else (late,)
+
+
+def _sample_of(waiting: Waiting) -> _Sample:
     from ncclscope.analysis.sampled_operations import sampled_operations  # needs DuckDB
 
-    sample = sampled_operations(model, Selection(), ())
-    total_ns = account.total_ns - account.start_up_ns
-    if sample is None or total_ns <= 0 or waiting.run.span_ns <= 0:
-        return ()
-    operations = model.tables["operations"]
-    if len(sample.rows) > _MOST_TIMED * len(operations["process"]):
-        return ()
-    times_ns = np.asarray(operations["duration_ns"])[sample.rows].astype(np.float64)
-    stands_for = float((times_ns * sample.weight).sum() / max(times_ns.sum(), 1.0))
-    found: list[tuple[RankWaiting, Origin]] = []
-    for row in account.ranks:
-        own = [origin for origin in account.origins if origin.rank == row.rank]
-        if not own or row.origin_ns < _LEAST_PART * total_ns:
-            continue
-        main = max(own, key=lambda origin: origin.waiting_ns)
-        if main.times >= _LEAST_TIMES:
-            found.append((row, main))
-    waits = waiting.waits_because_of([row.rank for row, _ in found]) if found else {}
-    late = []
-    for row, main in found:
-        most_ns = int(waits[row.rank].max(initial=0))
-        share = min(most_ns * stands_for / waiting.run.span_ns, 1.0)
-        late.append(
-            SampledDelays(
-                row.rank, main.kind, main.times, main.typical_ns, most_ns, share,
-                len(sample.rows), len(operations["process"]),
-            )
-        )  # fmt: skip
-    return tuple(late)
+    kernels, run = waiting.kernels, waiting.run
+    words = run.model.words
+    columns = {name: run.operations[name][kernels.row] for name in MEETS_NEEDED}
+    judged = meets_of(columns, rules_of(words["function"], words["algorithm"])) == EVERYBODY
+    judged &= (kernels.meeting != NONE) & ~waiting.start_up
+    if _has_stages(run):
+        judged &= ~without_peers(kernels)[kernels.communicator]
+    rows = np.flatnonzero(judged)
+    meeting, first = np.unique(kernels.meeting[rows], return_index=True, return_inverse=True)[:0:-1]
+    weight = np.ones(len(run.current))
+    sample = sampled_operations(run.model, Selection(), ())
+    if sample is not None:
+        weight[sample.rows] = sample.weight
+    return _Sample(rows, meeting.reshape(-1), weight[kernels.row[rows[first]]])
+
+
+def _has_stages(run: Run) -> bool:
+    """Whether ranks send without receiving, or receive without sending: stages of a pipeline come
+    at different times by design.
+    """
+    rows = np.flatnonzero(run.p2p)
+    group = run.column("group_call", rows)
+    call = factorize(run.column("global_rank", rows) << 40 | group)[0]
+    is_send = run.column("form", rows) == SEND
+    both = np.bincount(call, is_send, minlength=1) > 0
+    both &= np.bincount(call, ~is_send, minlength=1) > 0
+    return bool(len(rows)) and bool((~both[call] | (group == NONE)).any())
+
+
+def _late_member(waiting: Waiting, sample: _Sample, member_of: Ints) -> SampledDelays | None:
+    """The member whose ranks all wait far less than any other: a rank, or a host. `member_of`: by
+    place of a rank.
+    """
+    kernels, members = waiting.kernels, int(member_of.max()) + 1
+    rank, wait_ns = kernels.rank[sample.rows], waiting.arrivals.wait_ns[sample.rows]
+    member = member_of[rank]
+    waits = _waits(sample, member, wait_ns)
+    waits = waits[~np.isnan(waits.others_ns)]
+    if not len(waits.member):
+        return None
+    weight = sample.weight[waits.meeting]
+    waited_ns = np.bincount(waits.member, waits.own_ns * weight, minlength=members)
+    waited_ns[np.bincount(waits.member, minlength=members) == 0] = np.inf
+    place = int(np.argmin(waited_ns))
+    by_rank = np.bincount(rank, wait_ns * sample.weight[sample.meeting], len(member_of))
+    own, others = by_rank[member_of == place], by_rank[member_of != place]
+    if own.max() > _FAR_LESS * others.min():
+        return None
+    is_its = waits.member == place
+    its, stands_for = waits[is_its], weight[is_its]
+    late_ns = its.others_ns - its.own_ns
+    lost_ns = np.maximum(late_ns, 0.0) * stands_for
+    if not lost_ns.any():
+        return None
+    typical_ns = typical_excess(late_ns, lost_ns)[0]
+    error_ns = np.zeros(len(sample.weight), np.int64)
+    np.maximum.at(error_ns, sample.meeting, kernels.error_ns[sample.rows])
+    least_ns = np.maximum(error_ns[waits.meeting], typical_ns / 2)
+    times = _times_last(waits, waits.others_ns > least_ns, is_its)
+    if times == 0:
+        return None
+    late = (late_ns >= typical_ns / 2) & (late_ns > error_ns[its.meeting])
+    return SampledDelays(
+        tuple(kernels.ranks[member_of == place].tolist()),
+        _kind(waiting, sample, its.meeting[late], member == place),
+        times,
+        int(typical_ns),
+        int(late_ns[late].sum()),
+        min(float((late_ns * stands_for).sum()) / waiting.run.span_ns, 1.0),
+        kernels.timed_share,
+    )
+
+
+def _waits(sample: _Sample, member: Ints, wait_ns: Ints) -> _Waits:
+    members = int(member.max()) + 1
+    pairs, place = np.unique(sample.meeting * members + member, return_inverse=True)
+    place = place.reshape(-1)
+    own = np.bincount(place, wait_ns) / np.bincount(place)
+    meeting = pairs // members
+    count, total = np.bincount(meeting), np.bincount(meeting, own)
+    others = np.where(
+        count[meeting] > 1, (total[meeting] - own) / np.maximum(count[meeting] - 1, 1), np.nan
+    )
+    return _Waits(meeting, pairs % members, own, others)
+
+
+def _times_last(waits: _Waits, notable: Bools, is_its: Bools) -> int:
+    """How often a member came last where others waited notably; 0 where it may be chance: by
+    Chernoff's bound of the chance that any of them does so as often, were all alike.
+    """
+    last = notable & (waits.own_ns <= _HARDLY * waits.others_ns)
+    any_of = np.zeros(int(waits.meeting.max()) + 1, bool)
+    any_of[waits.meeting[notable]] = True
+    counts = any_of[waits.meeting]
+    chances, times = int(counts[is_its].sum()), int(last[is_its].sum())
+    if times < _LEAST_TIMES:
+        return 0
+    part, usual = times / chances, float(last.sum() / counts.sum())
+    if part <= usual:
+        return 0
+    bits = part * np.log(part / usual)
+    if part < 1:
+        bits += (1 - part) * np.log((1 - part) / (1 - usual))
+    members = len(np.unique(waits.member))
+    return times if members * np.exp(-chances * bits) < _CHANCE else 0
+
+
+def _kind(waiting: Waiting, sample: _Sample, meetings: Ints, of_member: Bools) -> str:
+    """What was late already: its calls, the launches behind them, or the GPU alone."""
+    kernels = waiting.kernels
+    times = np.column_stack([kernels.events_ns[:, 0], kernels.launched_ns, kernels.events_ns[:, 1]])
+    later = []
+    for meeting in meetings[:_LOOKED_AT].tolist():
+        here = sample.meeting == meeting
+        own, others = sample.rows[here & of_member], sample.rows[here & ~of_member]
+        later.append(np.median(times[own], axis=0) - np.median(times[others], axis=0))
+    call, launch, start = np.median(later, axis=0).tolist()
+    if call > _MOSTLY * start:
+        return "compute"
+    return "launch" if launch > _MOSTLY * start else "gpu"

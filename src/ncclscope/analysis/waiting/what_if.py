@@ -17,6 +17,7 @@ import numpy as np
 from ncclscope.analysis.measures import bus_bytes
 from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.exchange_groups import SLOWER
+from ncclscope.analysis.waiting.kernels import LEAST_TIMED
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.overlapped_work import done_meanwhile_ns, remaining_work_ns
 from ncclscope.analysis.waiting.positions import period_of
@@ -34,7 +35,6 @@ from ncclscope.errors import UsageError
 from ncclscope.model.schema import NONE
 from ncclscope.threads import Threads
 
-_LEAST_TIMED = 0.8  # of all operations: a replay of fewer misses what they wait for
 _OFTEN = 6  # repeats that show a habit
 _MOST_NOISE = 2.0  # beyond the high quantile, times its distance from the median
 _KEPT_NOISE = 1 / 3  # all of it is too much for even jobs, nothing too little for real noise
@@ -88,7 +88,7 @@ class WhatIf:
     def why_not(self) -> str:
         """Why a prediction would be wrong; "" where it can be made."""
         share = self._waiting.kernels.timed_share
-        if share >= _LEAST_TIMED:
+        if share >= LEAST_TIMED:
             return ""
         return f"only {100 * share:.0f} % of its operations have GPU times"
 

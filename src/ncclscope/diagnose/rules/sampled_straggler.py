@@ -2,7 +2,7 @@
 
 from ncclscope.analysis.waiting.sampled_delays import SampledDelays
 from ncclscope.diagnose.finding import Evidence, Finding
-from ncclscope.diagnose.late_ranks import ADVICE, CAUSES, KINDS, late_by_sample, severity
+from ncclscope.diagnose.late_ranks import ADVICE, CAUSES, late_by_sample, severity
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent
 
@@ -13,23 +13,26 @@ def find(context: RuleContext) -> list[Finding]:
 
 
 def _finding(context: RuleContext, delays: SampledDelays) -> Finding:
-    kind = KINDS.get(delays.kind, "compute")
-    host = context.run.host_of.get(delays.rank, "")
-    timed = percent(delays.timed / max(delays.operations, 1))
+    kind, ranks = delays.kind, delays.ranks
+    hosts = {context.run.host_of[rank] for rank in ranks if rank in context.run.host_of}
+    if len(ranks) == 1:
+        who, it = f"rank {ranks[0]}{context.where(ranks[0])} is", "it"
+    else:
+        who, it = f"all {len(ranks)} ranks of {', '.join(sorted(hosts))} are", "them"
     return Finding(
         "straggler",
         severity(context, delays.share),
-        f"rank {delays.rank}{context.where(delays.rank)} is late {delays.times:,} times, typically "
-        f"by {duration(delays.typical_ns)}; only {timed} of its operations have GPU times: by "
-        f"these, waiting for it takes about {percent(delays.share)} of the run",
+        f"{who} late {delays.times:,} times, typically by {duration(delays.typical_ns)}; only "
+        f"{percent(delays.timed_share)} of the operations have GPU times: by these, others wait "
+        f"for {it} about {percent(delays.share)} of the run, which is the most that it costs",
         f"{CAUSES[kind]}: {ADVICE[kind]}; record with --gpu-timing kernel to see every delay",
-        kind=kind,
-        ranks=(delays.rank,),
-        hosts=(host,) if host else (),
+        kind=kind if len(ranks) == 1 else f"host {kind}",
+        ranks=ranks,
+        hosts=tuple(sorted(hosts)),
         communicators=(),
         evidence=(
             Evidence(
-                f"another rank waited {duration(delays.seen_ns)} for it in these operations",
+                f"another rank waited {duration(delays.seen_ns)} for {it} in these, on average",
                 {"times": delays.times, "typical_us": round(delays.typical_ns / 1e3, 3)},
                 f"ncclscope report {context.path} --by rank",
             ),

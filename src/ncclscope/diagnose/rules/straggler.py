@@ -20,7 +20,6 @@ from ncclscope.diagnose.late_rank_findings import (
 )
 from ncclscope.diagnose.late_ranks import (
     cost_in_words,
-    late_by_sample,
     only_origin,
 )
 from ncclscope.diagnose.rule_context import RuleContext
@@ -40,15 +39,13 @@ def find(context: RuleContext) -> list[Finding]:
     either.
     """
     account = context.account
-    if account is None:
+    if account is None or context.is_sparse:  # sampled_straggler.py has those of samples
         return []
     causes = context.root_causes
     if context.host_in_turn is not None:
         return [host_in_turn_finding(context, context.host_in_turn)]
     late = _stragglers(context, causes) if causes is not None and causes.ranks else []
-    sampled = {delays.rank for delays in late_by_sample(context)}  # sampled_straggler.py has them
-    late = [finding for finding in late if not sampled.issuperset(finding.ranks)]
-    if late or sampled or context.pauses or context.pauses_in_turn is not None:
+    if late or context.pauses or context.pauses_in_turn is not None:
         return late
     only = _only_origin(context)
     if only or context.heavy_stage is not None or context.only_root is not None:

@@ -25,7 +25,7 @@ def find(context: RuleContext, baseline: Baseline | None = None) -> list[Finding
     What a baseline has is judged.
     """
     waiting = context.waiting
-    if waiting is None:
+    if waiting is None or context.is_sparse:
         return []
     path = waiting.path
     length_ns = int(path.length_ns.sum())
