@@ -106,7 +106,8 @@ def _open(process: RecordedProcess, meta: Meta, who: Who) -> dict[tuple[str, int
                 mask=_mask(recording),
             )
     if recording.timed_every > 1:
-        meta.event_clock(0, who.start_ns + 1_000, EVENT_EXCESS_NS)
+        for clock in range(len(process.ranks)):  # a GPU each
+            meta.event_clock(0, who.start_ns + 1_000, EVENT_EXCESS_NS, clock)
     return numbers
 
 

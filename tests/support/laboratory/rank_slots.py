@@ -114,6 +114,7 @@ class RankWriter:
         reached before the kernel starts, EVENT_EXCESS_NS in the median.
         """
         process, chosen = self._process, np.flatnonzero(self._is_sampled(kernels))
+        clock = process.ranks.index(self._rank)
         if not len(chosen):
             return
         own = [kernels[row] for row in chosen.tolist()]
@@ -126,7 +127,7 @@ class RankWriter:
         _put(
             placed, np.arange(len(own)), "LaunchTime", _STOPPED, parent=launches[chosen],
             t0=launch_ns - 1_000, t1=seen_ns, gpu_start_ns=process.gpu_ns(self._rank, start),
-            gpu_stop_ns=process.gpu_ns(self._rank, end), comm=comm, clock=0, reason=0,
+            gpu_stop_ns=process.gpu_ns(self._rank, end), comm=comm, clock=clock, reason=0,
         )  # fmt: skip
         folder.append(placed.out)
 

@@ -67,10 +67,10 @@ class Meta:
         """The communicator was finalised."""
         self._append("CommEnd", comm=comm, t0=t_ns)
 
-    def event_clock(self, comm: int, t_ns: int, excess_ns: int) -> None:
+    def event_clock(self, comm: int, t_ns: int, excess_ns: int, clock: int = 0) -> None:
         """A clock of CUDA events that was calibrated with marker kernels."""
         self._append(
-            "EventClock", t0=t_ns, clock=0, comm=comm, calibrated=1, samples=32,
+            "EventClock", t0=t_ns, clock=clock, comm=comm, calibrated=1, samples=32,
             excess_median_ns=excess_ns, excess_spread_ns=excess_ns // 2,
             excess_busy_ns=excess_ns, excess_idle_ns=excess_ns,
         )  # fmt: skip

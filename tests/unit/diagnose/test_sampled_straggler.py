@@ -8,9 +8,9 @@ import pytest
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.finding import Finding
 from ncclscope.model.build import open_model
-from tests.support.laboratory.shapes import gpu
 from tests.support.laboratory.kinds import drops_and_late_ranks
 from tests.support.laboratory.recording import Recording
+from tests.support.laboratory.shapes import gpu
 from tests.support.laboratory.truth import Kind
 
 _KINDS = {kind.name: kind for kind in drops_and_late_ranks()}

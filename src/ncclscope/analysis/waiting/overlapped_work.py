@@ -30,6 +30,7 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 _LEAST_WORK_NS = 100_000  # before a start that shows how quick a GPU is; less is launching
 _SLOW = 1.05  # times as long as others: a slow GPU
 _ALIKE = 1.25  # how far the slowness of one GPU differs from place to place
+_SLOWEST = 2.0  # times as long as others: throttled GPUs are quicker
 _LEAST_SHOWN = 5  # starts around a moment that show how quick a GPU is
 _NEAR = 4  # of these before and after it
 _FAR = 3.0  # times what they are apart usually: around a moment that none of them shows
@@ -83,7 +84,8 @@ def remaining_work_ns(waiting: Waiting, events: Ints, overlaps_chain: Bools) -> 
 def done_meanwhile_ns(waiting: Waiting, events: Ints) -> Floats:
     """By start how long the work before it would remain, if others did all of theirs while they
     waited for this rank in collectives before it; NaN elsewhere, and of ranks that are as slow
-    everywhere: others then do their work behind those kernels, as these do.
+    everywhere: others then do their work behind those kernels, as these do. A GPU that seems to be
+    slower than GPUs are may be quick: what is usual is then what others had left after their wait.
     """
     dependencies = waiting.dependencies
     usual, length = waiting.usual.median_ns[events], dependencies.length_ns[events]
@@ -108,7 +110,24 @@ def done_meanwhile_ns(waiting: Waiting, events: Ints) -> Floats:
         )
         if is_slower or not _are_alike(slowness):
             remains[own] = np.minimum(length[own], usual[own] + waited[own])
+    works = _works(waiting, events) & (usual >= 0)
+    longer = length > (1 + LITTLE_WAIT) * usual
+    as_usual = works & ~longer & (usual >= _LEAST_WORK_NS)
+    for place in np.unique(rank[works & longer]).tolist():
+        own = np.flatnonzero(works & longer & (rank == place))
+        is_quick = (as_usual & (rank == place)).sum() > len(own)  # but for one layer
+        if length[own].sum() > _SLOWEST * usual[own].sum() and not is_quick:
+            remains[own] = length[own]
     return remains
+
+
+def _works(waiting: Waiting, events: Ints) -> Bools:
+    """By event whether it is a start with work of the GPU before it, and no launch alone."""
+    kernels, row = waiting.kernels, events // 3
+    edge, length = waiting.dependencies.edge[events], waiting.dependencies.length_ns[events]
+    since = kernels.events_ns[row, START] - kernels.launched_ns[row]
+    after_launch = (edge == _abi.EDGE_LAUNCH) & (since > length / 2)
+    return np.asarray((events % 3 == START) & ((edge == _abi.EDGE_GPU) | after_launch))
 
 
 def _are_alike(slowness: Floats) -> bool:

@@ -79,11 +79,13 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     habit, candidates = alike & (own > 0), alike | more | long | leads | slower
     # Neither steps that are long for all ranks nor single pauses hide a habit.
     most = steady >= _MOST_OF_IT * _trimmed_excess_ns(left, habit)
+    # Behind a cause that was taken out the path shows the next one, however loosely ranks are tied.
     least = _LEAD * left.judged_ns if is_tied_loosely(left) else 0.0
+    possible = candidates & ((sums >= least) | (leads & taken.any()))
     # Ranks that passed on what they waited for may look slow: a later round finds those that are.
     begun = own > _LEAST_BEGUN * own.max(initial=0.0)
     late = []
-    for place in np.flatnonzero(((sums >= least) & candidates) | leads).tolist():
+    for place in np.flatnonzero(possible).tolist():
         rank = int(kernels.ranks[place])
         if (
             (habit[place] and (most[place] or _is_significant(left, rank, candidates)))

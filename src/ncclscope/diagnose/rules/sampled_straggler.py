@@ -1,10 +1,14 @@
 """Ranks that others wait for where operations are sampled: costs are estimates of all of them."""
 
 from ncclscope.analysis.waiting.sampled_delays import SampledDelays
-from ncclscope.diagnose.finding import Evidence, Finding
+from ncclscope.diagnose.finding import INFO, Evidence, Finding
 from ncclscope.diagnose.late_ranks import ADVICE, CAUSES, late_by_sample, severity
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent
+
+# Of a healthy job one GPU is the slowest, by a percent: others wait for it in each of its steps'
+# collectives, up to 7 % of the run in the laboratory, and the run loses less.
+_WARNED_OF = 0.12
 
 
 def find(context: RuleContext) -> list[Finding]:
@@ -21,7 +25,7 @@ def _finding(context: RuleContext, delays: SampledDelays) -> Finding:
         who, it = f"all {len(ranks)} ranks of {', '.join(sorted(hosts))} are", "them"
     return Finding(
         "straggler",
-        severity(context, delays.share),
+        severity(context, delays.share) if delays.share >= _WARNED_OF else INFO,
         f"{who} late {delays.times:,} times, typically by {duration(delays.typical_ns)}; only "
         f"{percent(delays.timed_share)} of the operations have GPU times: by these, others wait "
         f"for {it} about {percent(delays.share)} of the run, which is the most that it costs",
