@@ -6,7 +6,7 @@ import pytest
 
 import ncclscope
 from ncclscope.analysis.run import Run
-from ncclscope.analysis.waiting.origins import waiting_of
+from ncclscope.analysis.waiting.origins import account_of, waiting_of
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.diagnose.finding import INFO
 from tests.support.diagnosis import diagnose_capture
@@ -119,3 +119,12 @@ def test_work_that_others_hide_in_their_waits_may_be_theirs_as_well(tmp_path: Pa
     assert waiting is not None
     least_ns, most_ns = WhatIf(waiting).predict(Change(ranks=(15,))).range_ns
     assert least_ns < truth.origins[0].run_without_ns < most_ns
+
+
+def test_a_slow_launch_that_delays_the_next_call_counts_once(tmp_path: Path) -> None:
+    """The edge to the start and the one to the next call are longer: 1.66 times were said."""
+    truth = random_kind(24103).write(tmp_path / "job", 24103)
+    waiting = waiting_of(Run(ncclscope.open(str(tmp_path / "job")).model))
+    assert waiting is not None
+    excess_ns = sum(one.excess_ns for one in account_of(waiting).origins if one.rank == 5)
+    assert excess_ns == pytest.approx(truth.origins[0].delay_ns, rel=0.1)

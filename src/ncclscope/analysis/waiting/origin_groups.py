@@ -11,6 +11,7 @@ import numpy as np
 
 from ncclscope.analysis.waiting.arrivals import END
 from ncclscope.analysis.waiting.kernels import Kernels
+from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.schema import NONE
 
@@ -86,6 +87,31 @@ def sums_once(first: Ints, excess_ns: Floats, length_ns: Ints, end_ns: Ints) -> 
     for groups, edges in _of_one_size(first):
         sums[groups] = own[edges].sum(axis=1)
     return sums
+
+
+def launches_in_calls(
+    keys: Ints, first: Ints, excess_ns: Floats, length_ns: Ints, end_ns: Ints
+) -> Floats:
+    """By group of edges before calls the excess that is that of launches of the same rank: a host
+    that is slow to launch calls the next time later. 0 for other groups. `keys`: of groups in
+    order, rank * 8 + edge; `first`: by group its first edge, then the number of edges.
+    """
+    shared = np.zeros(len(keys))
+    edge, rank = keys % 8, keys // 8
+    chosen = (edge == _abi.EDGE_HOST) | (edge == _abi.EDGE_LAUNCH)
+    rows = np.flatnonzero(np.repeat(chosen, np.diff(first)))
+    if not len(rows):
+        return shared
+    ranks, place = np.unique(rank[chosen], return_inverse=True)
+    count = np.bincount(place.reshape(-1), np.diff(first)[chosen]).astype(np.int64)
+    begins = np.concatenate([[0], np.cumsum(count)])
+    excess, length, end = excess_ns[rows], length_ns[rows], end_ns[rows]
+    together = sums_once(begins, excess, length, end)
+    apart = sums_once(first, excess_ns, length_ns, end_ns)
+    twice = np.bincount(place.reshape(-1), apart[chosen]) - together
+    calls = np.flatnonzero(edge == _abi.EDGE_HOST)
+    shared[calls] = np.maximum(twice[np.searchsorted(ranks, rank[calls])], 0.0)
+    return shared
 
 
 def once_each(kernels: Kernels, events: Ints, weight: Ints, excess: Floats) -> Ints:

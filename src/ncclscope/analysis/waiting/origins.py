@@ -29,6 +29,7 @@ from ncclscope.analysis.waiting.kernels import Kernels, is_sparse, kernels_of
 from ncclscope.analysis.waiting.origin_groups import (
     GroupExcess,
     group_excess,
+    launches_in_calls,
     once_each,
     sums_once,
 )
@@ -348,7 +349,7 @@ def _origins(waiting: Waiting, charged: Ints, weight: Ints) -> tuple[Origin, ...
     first = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
     excess = waiting.excess_ns[events]
     found = group_excess(first, excess, weight[events].astype(np.float64), waiting.time_ns[events])
-    excess_ns = _excess_sums(waiting, events, first, found.notable, is_transfer)
+    excess_ns = _excess_sums(waiting, events, first, found.notable, is_transfer, np.unique(key))
     excess_ns = np.maximum(excess_ns - _made_up(waiting, events, first, found, np.unique(key)), 0.0)
     numbers = (
         waiting_ns, found.times, found.typical_ns, excess_ns, on_path_ns, found.first_ns,
@@ -374,13 +375,15 @@ def _origins(waiting: Waiting, charged: Ints, weight: Ints) -> tuple[Origin, ...
 
 
 def _excess_sums(
-    waiting: Waiting, events: Ints, first: Ints, notable: Bools, is_transfer: Bools
+    waiting: Waiting, events: Ints, first: Ints, notable: Bools, is_transfer: Bools, keys: Ints
 ) -> Floats:
-    """By group the excess of its edges that are notably longer than usual."""
+    """By group the excess of its edges that are notably longer than usual. `keys`: of groups."""
     kept = np.concatenate([[0], np.cumsum(notable)])[first]
     events = events[notable]
     excess, end = waiting.excess_ns[events], waiting.time_ns[events]
-    sums = sums_once(kept, excess, waiting.dependencies.length_ns[events], end)
+    length = waiting.dependencies.length_ns[events]
+    sums = sums_once(kept, excess, length, end)
+    sums -= launches_in_calls(keys, kept, excess, length, end)
     for place in np.flatnonzero(is_transfer).tolist():
         sums[place] = excess[kept[place] : kept[place + 1]].sum()
     return sums
