@@ -58,6 +58,7 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(23563, [(1,)], id="slow launches beside a pause on the same host"),
         pytest.param(23546, [(4, 5, 6, 7)], id="slow GPUs of a host, by starts of their own kind"),
         pytest.param(23566, [(6,)], id="short gaps of ranks that did not wait are no pauses"),
+        pytest.param(24037, [(1,)], id="a host that became late, and work that others may hide"),
         pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
     ],
 )

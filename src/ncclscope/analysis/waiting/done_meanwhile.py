@@ -27,6 +27,7 @@ _OVERLAPPED = 0.7  # by how much a gap shrinks with waiting, where work runs bes
 _SHORT, _LONG = 0.1, 0.9  # quantiles of gaps: what is between them can be done meanwhile
 _NO_WAIT_NS = 20_000  # by a short gap
 _GONE = 0.15  # of that gap: what is left for the host, which wakes up and calls
+_FEW_SHORT = 0.2  # of the gaps of last ranks, by chance
 _GONE_SHARE = 0.9  # of the gaps after such waits
 
 
@@ -69,10 +70,14 @@ def _gone_behind_others(group: Ints, length: Ints, wait: Ints, rows: Ints) -> Fl
     # Short gaps count: of ranks that seldom have one, those would be pauses.
     last = rows[wait[rows] < np.maximum(LITTLE_WAIT * length[rows], _NO_WAIT_NS)]
     seen = np.bincount(group[last], minlength=groups)
-    gap = np.nan_to_num(quantile_by_group(group[last], groups, length[last], 0.5), nan=np.inf)
+    low, gap = (
+        np.nan_to_num(quantile_by_group(group[last], groups, length[last], share), nan=np.inf)
+        for share in (_FEW_SHORT, 0.5)
+    )
     telling = wait[rows] > LONGER_WAIT * gap[of]
     gone = telling & (length[rows] < _GONE * gap[of])
     count = np.bincount(of[telling], minlength=groups)
     shown = (seen >= LEAST_TELLING) & (count >= LEAST_TELLING) & (gap > TIGHT_NS)
+    shown &= low >= gap / 2  # a rank that became late had short gaps before
     shown &= np.bincount(of[gone], minlength=groups) >= _GONE_SHARE * count
     return np.where(shown, gap, 0.0)
