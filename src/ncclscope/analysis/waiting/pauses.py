@@ -20,6 +20,7 @@ from ncclscope.analysis.waiting.rank_delays import (
     OFTEN,
     is_idle_root,
 )
+from ncclscope.analysis.waiting.rank_sums import is_tied_loosely
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
@@ -273,7 +274,11 @@ def _one_a_pause(pauses: Pauses) -> Ints:
 
 
 def standstills_of(waiting: Waiting) -> Standstills | None:
-    """When all ranks paused together; None where that costs no notable part of the run."""
+    """When all ranks paused together; None where that costs no notable part of the run, and where
+    ranks are tied loosely: a late one delays its neighbours, and these theirs.
+    """
+    if is_tied_loosely(waiting):
+        return None
     now = waiting.judged_ns
     path, beyond = waiting.path, BeyondMedian(waiting)
     events = path.events

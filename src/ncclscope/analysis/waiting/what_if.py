@@ -37,7 +37,7 @@ from ncclscope.threads import Threads
 
 _OFTEN = 6  # repeats that show a habit
 _MOST_NOISE = 2.0  # beyond the high quantile, times its distance from the median
-_KEPT_NOISE = 0.5  # all of it is too much for even jobs, nothing too little for real noise
+_KEPT_NOISE = 0.36  # all of it is too much for even jobs, nothing too little for real noise
 _MANY = 0.25  # of all ranks, and several: the longest of their noise is what others wait for
 _MODEL_ERROR = 0.01  # of the time: what replays of real twins were off by
 
