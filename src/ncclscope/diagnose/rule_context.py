@@ -133,7 +133,8 @@ class RuleContext:
         """Whether most operations were left out of the sample of those that are timed. Between the
         others nothing shows what ranks did: neither pauses, nor the critical path, nor origins.
         """
-        return self.waiting is not None and is_sparse(self.run, self.waiting.kernels)
+        waiting = self.waiting
+        return waiting is not None and is_sparse(self.model, waiting.kernels.timed_share)
 
     @cached_property
     def sampled_delays(self) -> tuple[SampledDelays, ...]:

@@ -1,7 +1,6 @@
 """The tables of a report about waiting: where it began, and which ranks caused it."""
 
 from ncclscope.analysis.summary import Summary
-from ncclscope.analysis.waiting.origins import WaitingAccount
 from ncclscope.humanize import NOTHING, duration, percent, plural
 from ncclscope.report.tables import Bar, Cell, Column, Table
 
@@ -42,14 +41,18 @@ def origins(summary: Summary, most: int) -> Table | None:
         for name, ns in parts
         if ns
     ]
-    return Table("origins of waiting", columns, tuple(rows), tuple(_waiting_notes(account)))
+    return Table("origins of waiting", columns, tuple(rows), tuple(_waiting_notes(summary)))
 
 
-def _waiting_notes(account: WaitingAccount) -> list[str]:
+def _waiting_notes(summary: Summary) -> list[str]:
+    account = summary.waiting
+    assert account is not None
     notes = ["waiting of all ranks together, by what was longer than usual and where it began"]
     if account.unseen:
         listed = ", ".join(f"{count:,} with {reason}" for reason, count in account.unseen.items())
         notes.append(f"not looked at: operations that show no waiting: {listed}")
+    if summary.total.sample and account.unknown_ns and not summary.path:
+        notes.append("unknown: began between timed operations, where no critical path shows either")
     return notes
 
 

@@ -7,7 +7,6 @@ import numpy as np
 
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import Selection
-from ncclscope.analysis.waiting.critical_path import CriticalPath
 from ncclscope.analysis.waiting.kernels import is_sparse, kernels_of, untimed_of
 from ncclscope.analysis.waiting.origins import (
     Span,
@@ -55,12 +54,23 @@ def waiting_account(
     waiting = waiting_of(Run(model))
     if waiting is None:
         return None, ()
-    parts = _parts(waiting, selected_path(waiting, selection))
-    if selection == Selection():
-        return account_of(waiting), parts
-    rows = len(model.tables["operations"]["event"])
-    chosen = selection.rows(model, slice(0, rows))[waiting.kernels.row]
-    return account_of(waiting, chosen), parts
+    parts = path_parts(waiting, selected_path(waiting, selection))
+    chosen = None
+    if selection != Selection():
+        rows = len(model.tables["operations"]["event"])
+        chosen = selection.rows(model, slice(0, rows))[waiting.kernels.row]
+    account = account_of(waiting, chosen)
+    sparse = is_sparse(model, waiting.kernels.timed_share)
+    return (_of_sample(account), ()) if sparse else (account, parts)
+
+
+def _of_sample(account: WaitingAccount) -> WaitingAccount:
+    """An account of a sparse sample: what has no origin in it began between timed operations, and
+    so does most of the critical path.
+    """
+    unknown_ns = account.unknown_ns + account.structure_ns
+    origins = tuple(replace(origin, on_path_ns=0) for origin in account.origins)
+    return replace(account, origins=origins, structure_ns=0, unknown_ns=unknown_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +99,9 @@ def _in_windows(model: Model, selection: Selection, size: int, tasks: Tasks) -> 
         return None, ()
     account, parts = found
     untimed = untimed_of(windows.current, windows.timed)
-    return replace(account, unseen=untimed | account.unseen), parts
+    account = replace(account, unseen=untimed | account.unseen)
+    sparse = is_sparse(model, windows.timed / max(windows.current, 1))
+    return (_of_sample(account), ()) if sparse else (account, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +132,4 @@ def account_between(model: Model, since_ns: int | None, until_ns: int) -> Recent
 def _parts_in_window(waiting: Waiting, selection: Selection) -> tuple[PathPart, ...]:
     """What the critical path runs through in a window, in the selected time."""
     path = path_in_window(waiting, selection)
-    return () if path is None else _parts(waiting, path)
-
-
-def _parts(waiting: Waiting, path: CriticalPath) -> tuple[PathPart, ...]:
-    """What a path runs through; nothing where most of what it runs through is not on record."""
-    return () if is_sparse(waiting.run, waiting.kernels) else path_parts(waiting, path)
+    return () if path is None else path_parts(waiting, path)

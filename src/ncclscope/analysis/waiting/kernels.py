@@ -18,6 +18,7 @@ from ncclscope.analysis.waiting.kernel_kinds import kernel_kinds
 from ncclscope.analysis.waiting.rooted_collectives import serves, wait_for_all
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Ints
+from ncclscope.model.model import Model
 from ncclscope.model.schema import COLLECTIVE, GPU_SOURCES, NONE, RECV, SEND, SOURCES
 from ncclscope.model.streams import rules_of
 from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST, waits_for
@@ -107,11 +108,11 @@ def without_peers(kernels: Kernels) -> Bools:
     return np.asarray(np.bincount(used, minlength=int(classes.max(initial=0)) + 1)[classes] < 2)
 
 
-def is_sparse(run: Run, kernels: Kernels) -> bool:
+def is_sparse(model: Model, timed_share: float) -> bool:
     """Whether most operations have no times because others were chosen for the sample. Nothing then
     shows what ranks did between two timed ones.
     """
-    return is_sampled(run.model) and kernels.timed_share < LEAST_TIMED
+    return is_sampled(model) and timed_share < LEAST_TIMED
 
 
 def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> Kernels | None:

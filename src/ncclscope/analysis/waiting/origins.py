@@ -25,7 +25,7 @@ from ncclscope.analysis.waiting.delays import (
     waits_because_of,
 )
 from ncclscope.analysis.waiting.dependencies import Dependencies, dependencies_of
-from ncclscope.analysis.waiting.kernels import Kernels, is_sparse, kernels_of
+from ncclscope.analysis.waiting.kernels import Kernels, kernels_of
 from ncclscope.analysis.waiting.origin_groups import (
     GroupExcess,
     group_excess,
@@ -299,17 +299,13 @@ def account_of(waiting: Waiting, chosen: Bools | None = None) -> WaitingAccount:
         slow[~np.repeat(chosen, 3)] = 0
     slow += charged  # in place: both are as long as the run
     origins = _origins(waiting, charged, slow)
-    structure_ns = charges.structure_ns + charges.quicker_ns
-    unknown_ns = charges.unknown_ns
-    if is_sparse(waiting.run, waiting.kernels):  # what has no origin began between timed operations
-        structure_ns, unknown_ns = 0, unknown_ns + structure_ns
     return WaitingAccount(
         total_ns=charges.total_ns,
         origins=origins,
-        structure_ns=structure_ns,
+        structure_ns=charges.structure_ns + charges.quicker_ns,
         start_up_ns=start_up,
         below_clock_error_ns=charges.below_error_ns,
-        unknown_ns=unknown_ns,
+        unknown_ns=charges.unknown_ns,
         ranks=_ranks(waiting, charges, origins),
         unseen=waiting.kernels.unseen,
     )

@@ -79,7 +79,8 @@ def sampled_delays(waiting: Waiting) -> tuple[SampledDelays, ...]:
     """The late rank of a sampled run, or the ranks of a late host; none where most operations were
     timed.
     """
-    if not is_sparse(waiting.run, waiting.kernels) or waiting.run.span_ns <= 0:
+    sparse = is_sparse(waiting.run.model, waiting.kernels.timed_share)
+    if not sparse or waiting.run.span_ns <= 0:
         return ()
     sample = _sample_of(waiting)
     if not len(sample.rows):
@@ -103,7 +104,7 @@ def _sample_of(waiting: Waiting) -> _Sample:
     if _has_stages(run):
         judged &= ~without_peers(kernels)[kernels.communicator]
     rows = np.flatnonzero(judged)
-    meeting, first = np.unique(kernels.meeting[rows], return_index=True, return_inverse=True)[:0:-1]
+    _, first, meeting = np.unique(kernels.meeting[rows], return_index=True, return_inverse=True)
     weight = np.ones(len(run.current))
     sample = sampled_operations(run.model, Selection(), ())
     if sample is not None:
@@ -140,8 +141,8 @@ def _late_member(waiting: Waiting, sample: _Sample, member_of: Ints) -> SampledD
     waited_ns[np.bincount(waits.member, minlength=members) == 0] = np.inf
     place = int(np.argmin(waited_ns))
     by_rank = np.bincount(rank, wait_ns * sample.weight[sample.meeting], len(member_of))
-    own, others = by_rank[member_of == place], by_rank[member_of != place]
-    if own.max() > _FAR_LESS * others.min():
+    is_others = (member_of != place) & (np.bincount(rank, minlength=len(member_of)) > 0)
+    if by_rank[member_of == place].max() > _FAR_LESS * by_rank[is_others].min():
         return None
     is_its = waits.member == place
     its, stands_for = waits[is_its], weight[is_its]
@@ -156,7 +157,7 @@ def _late_member(waiting: Waiting, sample: _Sample, member_of: Ints) -> SampledD
     times = _times_last(waits, waits.others_ns > least_ns, is_its)
     if times == 0:
         return None
-    late = (late_ns >= typical_ns / 2) & (late_ns > error_ns[its.meeting])
+    late = late_ns >= typical_ns / 2
     return SampledDelays(
         tuple(kernels.ranks[member_of == place].tolist()),
         _kind(waiting, sample, its.meeting[late], member == place),

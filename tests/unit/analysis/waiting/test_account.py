@@ -1,12 +1,16 @@
 """The account of waiting, on jobs whose delays are known exactly."""
 
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import ncclscope
 from ncclscope.analysis.run import Run
+from ncclscope.analysis.selection import Selection
 from ncclscope.analysis.waiting import delays
+from ncclscope.analysis.waiting.account import waiting_account
 from ncclscope.analysis.waiting.delays import Charges
 from ncclscope.analysis.waiting.origins import (
     Origin,
@@ -16,6 +20,7 @@ from ncclscope.analysis.waiting.origins import (
     waiting_of,
 )
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
+from tests.support.laboratory.kinds import all_kinds
 from tests.support.model_builders import random_model
 from tests.support.waiting_jobs import MadeJob
 
@@ -225,3 +230,14 @@ def test_waits_because_of_a_rank_are_what_its_edges_are_charged_with() -> None:
     waits = made.waits_because_of(made.kernels.ranks.tolist())
     assert [int(waits[rank].sum()) for rank in made.kernels.ranks.tolist()] == by_rank.tolist()
     assert waits[2].sum() > 0 == waits[2][2]
+
+
+@pytest.mark.parametrize("most_at_once", [1_000_000, 500])
+def test_a_sample_has_no_critical_path(tmp_path: Path, most_at_once: int) -> None:
+    """What ranks did between two timed operations is not on record: no structure of the job."""
+    all_kinds()["ddp 4, every 5th operation timed, late rank"].write(tmp_path / "c", 1)
+    model = ncclscope.open(str(tmp_path / "c")).model
+    found, parts = waiting_account(model, Selection(), most_at_once)
+    assert found is not None
+    assert (parts, found.structure_ns) == ((), 0)
+    assert sum_of(found) == found.total_ns
