@@ -29,6 +29,7 @@ _NO_WAIT_NS = 20_000  # by a short gap
 _GONE = 0.15  # of that gap: what is left for the host, which wakes up and calls
 _FEW_SHORT = 0.2  # of the gaps of last ranks, by chance
 _GONE_SHARE = 0.9  # of the gaps after such waits
+_MOSTLY = 0.5  # of the waits
 
 
 def done_while_waiting(group: Ints, rank: Ints, length: Ints, wait: Ints, rows: Ints) -> Ints:
@@ -70,14 +71,17 @@ def _gone_behind_others(group: Ints, length: Ints, wait: Ints, rows: Ints) -> Fl
     # Short gaps count: of ranks that seldom have one, those would be pauses.
     last = rows[wait[rows] < np.maximum(LITTLE_WAIT * length[rows], _NO_WAIT_NS)]
     seen = np.bincount(group[last], minlength=groups)
-    low, gap = (
+    low, gap, high = (
         np.nan_to_num(quantile_by_group(group[last], groups, length[last], share), nan=np.inf)
-        for share in (_FEW_SHORT, 0.5)
+        for share in (_FEW_SHORT, 0.5, _LONG)
     )
-    telling = wait[rows] > LONGER_WAIT * gap[of]
+    telling = wait[rows] > LONGER_WAIT * high[of]
     gone = telling & (length[rows] < _GONE * gap[of])
     count = np.bincount(of[telling], minlength=groups)
     shown = (seen >= LEAST_TELLING) & (count >= LEAST_TELLING) & (gap > TIGHT_NS)
     shown &= low >= gap / 2  # a rank that became late had short gaps before
+    # A late rank makes others wait longer than usual when it is later than usual.
+    waited = np.bincount(of[wait[rows] > gap[of] / 2], minlength=groups)
+    shown &= count >= _MOSTLY * waited
     shown &= np.bincount(of[gone], minlength=groups) >= _GONE_SHARE * count
     return np.where(shown, gap, 0.0)
