@@ -274,10 +274,13 @@ def _fault(draw: Random, load: Load, machine: Machine, size: float) -> tuple[Fau
     return (replace(fault, ms=(0.2 if kind == "launch" else 0.4) * size * step_ms),)
 
 
-def random_kind(seed: int) -> Kind:
-    """The job of a seed: half of them healthy, some with two faults."""
+def random_kind(seed: int, longer: int = 1) -> Kind:
+    """The job of a seed: half of them healthy, some with two faults. `longer`: how many times as
+    many steps.
+    """
     draw = Random(f"random job {seed}")
     load = _load(draw)
+    load = replace(load, steps=longer * load.steps)
     machine = Machine(
         ranks_per_host=draw.choice((2, 4, 8, 8)), net_gb_s=draw.choice((12.0, 25.0, 50.0))
     )
