@@ -106,12 +106,14 @@ def _sends_that_wait(kernels: Kernels) -> Bools:
     kind, kinds = kernels.transfer_kind[own].astype(np.int64), int(kernels.transfer_kind.max()) + 1
     late, took = start[kernels.partner[rows]] - ready[own], end[own] - ready[own]
     usual = quantile_by_group(kind, kinds, np.maximum(took, 0), 0.1)
-    telling = late > 2 * usual[kind]
+    telling, far = late > 2 * usual[kind], late > _FAR_LATER * usual[kind]
+    # Clocks that are further apart than they are said to be matter least where much is late.
+    telling &= far | (np.bincount(kind[far], minlength=kinds) < _TELLING)[kind]
     # Stop stamps are a little early, and clocks of ranks apart: a receive may seem to be too late.
     ended_before = took < _AS_MUCH_LONGER * (late - kernels.error_ns[own])
     before = np.bincount(kind[telling], ended_before[telling], minlength=kinds)
     seen = np.bincount(kind[telling], minlength=kinds)
-    sure = (late > _FAR_LATER * usual[kind]) & ~ended_before & (took <= late + 2 * usual[kind])
+    sure = far & ~ended_before & (took <= late + 2 * usual[kind])
     enough = (seen >= _TELLING) | (np.bincount(kind[sure], minlength=kinds) > 0)
     waiting = enough & (before <= ENDED_BEFORE * seen)
     longer = slopes(kind, kinds, kernels.rank[own].astype(np.int64), took, np.maximum(late, 0))

@@ -71,7 +71,7 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     own, steady = np.where(taken, 0, own), np.where(taken, 0, usual.steady_excess_ns)
     steady = np.where(steady >= HABIT * left.judged_ns, steady, 0)
     sums = sums_by_rank(left, left.own_excess_ns)
-    alike, more = standing_out(steady), standing_out(own)
+    alike, more = standing_out(steady), standing_out(own) | _late_more_often(left, own)
     long = standing_out(np.where(taken, 0, sums))
     long &= sums >= HABIT * left.judged_ns
     leads = _leads_path(left, taken)
@@ -98,6 +98,20 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
             late.append(rank)
     late += _others_of_hosts(left, late, candidates)
     return late + _others_alike(kernels, late, np.where(more, own, 0.0))
+
+
+def _late_more_often(waiting: Waiting, own: Floats) -> Bools:
+    """Which ranks are late far more often than others, by delays about as long as those of the rank
+    that most waiting began on: few long pauses of another one hide a habit of short delays from
+    sums. `own`: by rank the waiting that began on it; 0 of those that were taken out.
+    """
+    first = int(np.argmax(own))
+    if own[first] <= 0:
+        return np.zeros(len(own), bool)
+    typical_ns = delays_of(waiting, int(waiting.kernels.ranks[first])).typical_ns
+    late = (steady_charges(waiting) > 0) & (waiting.excess_ns.reshape(-1, 3) >= typical_ns / 2)
+    times = sums_by_rank(waiting, late[:, :2].sum(axis=1).astype(np.float64))
+    return standing_out(np.where(own > 0, times, 0.0))
 
 
 def _others_alike(kernels: Kernels, late: list[int], own: Floats) -> list[int]:
