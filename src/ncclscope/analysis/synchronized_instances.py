@@ -73,7 +73,9 @@ def synchronized_instances(run: Run, own_times: OwnTimes) -> SynchronizedInstanc
     order = np.argsort(instance, kind="stable")
     rows, instance = rows[order], instance[order]
     number, count = np.unique(instance, return_counts=True)
-    several = count > 1
+    table = run.model.tables["instances"]
+    # Where the last rank has no duration, those of others have their waiting in them.
+    several = (count > 1) & (count >= np.asarray(table["ranks_seen"])[number])
     sampled = NOT_SAMPLED in words.get("reason", ())
     if sampled:
         several &= running_count(_kinds(run, number)) >= _FIRST_CALLS
@@ -83,7 +85,6 @@ def synchronized_instances(run: Run, own_times: OwnTimes) -> SynchronizedInstanc
     if sampled and len(rows):
         weight = _stands_for(run, len(rows))
         own_ns = np.where(np.isnan(own_ns), _own_by_durations(run, rows, first, count), own_ns)
-    table = run.model.tables["instances"]
     return SynchronizedInstances(
         first=first,
         count=count,

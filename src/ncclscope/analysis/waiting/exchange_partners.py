@@ -45,6 +45,13 @@ def partner_numbers(run: Run, row: Ints, rank: Ints, first: Ints, pair: Bools) -
 
 def _ahead(run: Run, row: Ints, rank: Ints) -> Ints:
     """By send or receive how far its partner is ahead in the job's ranks; NONE: not known."""
+    partner = partner_ranks(run, row)
+    ranks = max(int(rank.max(initial=0)), int(partner.max(initial=0))) + 1
+    return np.where(partner == NONE, NONE, (partner - rank) % ranks)
+
+
+def partner_ranks(run: Run, row: Ints) -> Ints:
+    """By send or receive the global rank of its partner; NONE: not known."""
     members = run.model.tables["members"]
     columns = [np.asarray(members[n], np.int64) for n in ("communicator", "rank", "global_rank")]
     known = columns[0] << 32 | columns[1]
@@ -53,6 +60,4 @@ def _ahead(run: Run, row: Ints, rank: Ints) -> Ints:
     place = np.minimum(np.searchsorted(known[order], wanted), max(len(known) - 1, 0))
     if not len(known):
         return np.full(len(row), NONE, np.int64)
-    partner = np.where(known[order][place] == wanted, columns[2][order][place], NONE)
-    ranks = max(int(rank.max(initial=0)), int(partner.max(initial=0))) + 1
-    return np.where(partner == NONE, NONE, (partner - rank) % ranks)
+    return np.where(known[order][place] == wanted, columns[2][order][place], NONE)

@@ -9,7 +9,8 @@ lateness of another one waits as well; the one that it began on hardly does.
     waited    396   394   6     392 ms     in 240 collectives: others waited 388 ms for rank 2
 
 Each timed call stands for those that were not chosen. Stages of a pipeline come at different times
-by design: there only communicators that have peers count, as those of other stages.
+by design: only communicators of which no two members are stages of one pipeline count. Ranks that
+receive more than others have more to do, and are not named.
 
 Example: 37 of 2,400 AllReduces were timed. Rank 2 came last to 36 of them, and others waited 91 ms
 for it: 0.5 % of a run of 17 s. Each timed call stands for 65, so others waited about 5.9 s for rank
@@ -23,11 +24,14 @@ import numpy as np
 
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import Selection
-from ncclscope.analysis.waiting.kernels import is_sparse, without_peers
+from ncclscope.analysis.waiting.exchange_partners import partner_ranks
+from ncclscope.analysis.waiting.kernels import is_sparse
 from ncclscope.analysis.waiting.origins import Waiting, typical_excess
+from ncclscope.analysis.waiting.unequal_data import MORE_DATA
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
-from ncclscope.model.schema import NONE, SEND
+from ncclscope.model.match.attempts import connected_components
+from ncclscope.model.schema import NONE, RECV, SEND
 from ncclscope.model.streams import MEETS_NEEDED, meets_of, rules_of
 from ncclscope.nccl.functions import EVERYBODY
 
@@ -90,7 +94,7 @@ def sampled_delays(waiting: Waiting) -> tuple[SampledDelays, ...]:
     late = _late_member(waiting, sample, np.arange(len(ranks)))
     if late is None and len(np.unique(nodes)) > 1 and (nodes != NONE).all():
         late = _late_member(waiting, sample, nodes)
-    return () if late is None else (late,)
+    return () if late is None or _receive_more(waiting.run, late.ranks) else (late,)
 
 
 def _sample_of(waiting: Waiting) -> _Sample:
@@ -101,8 +105,7 @@ def _sample_of(waiting: Waiting) -> _Sample:
     columns = {name: run.operations[name][kernels.row] for name in MEETS_NEEDED}
     judged = meets_of(columns, rules_of(words["function"], words["algorithm"])) == EVERYBODY
     judged &= (kernels.meeting != NONE) & ~waiting.start_up
-    if _has_stages(run):
-        judged &= ~without_peers(kernels)[kernels.communicator]
+    judged &= _of_one_stage(run)[kernels.communicator]
     rows = np.flatnonzero(judged)
     _, first, meeting = np.unique(kernels.meeting[rows], return_index=True, return_inverse=True)
     weight = np.ones(len(run.current))
@@ -112,17 +115,46 @@ def _sample_of(waiting: Waiting) -> _Sample:
     return _Sample(rows, meeting.reshape(-1), weight[kernels.row[rows[first]]])
 
 
-def _has_stages(run: Run) -> bool:
-    """Whether ranks send without receiving, or receive without sending: stages of a pipeline come
-    at different times by design.
+def _of_one_stage(run: Run) -> Bools:
+    """By communicator whether no two of its members send to each other one way, directly or over
+    others: stages of a pipeline come at different times by design.
     """
     rows = np.flatnonzero(run.p2p)
-    group = run.column("group_call", rows)
-    call = factorize(run.column("global_rank", rows) << 40 | group)[0]
+    rank, group = run.column("global_rank", rows), run.column("group_call", rows)
+    call = factorize(rank << 40 | group)[0]
     is_send = run.column("form", rows) == SEND
     both = np.bincount(call, is_send, minlength=1) > 0
     both &= np.bincount(call, ~is_send, minlength=1) > 0
-    return bool(len(rows)) and bool((~both[call] | (group == NONE)).any())
+    one_way = ~both[call] | (group == NONE)
+    ends = np.sort(np.stack([rank[one_way], partner_ranks(run, rows[one_way])], axis=1), axis=1)
+    links = [frozenset(pair) for pair in np.unique(ends[ends[:, 0] != NONE], axis=0).tolist()]
+    chain = {
+        end: number
+        for pair, number in zip(links, connected_components(links), strict=True)
+        for end in pair
+    }
+    of_one = []
+    for row in range(len(run.model.communicator_names)):
+        chains = [chain[rank] for rank in run.ranks_of(row) if rank in chain]
+        of_one.append(len(set(chains)) == len(chains))
+    return np.array(of_one, bool)
+
+
+def _receive_more(run: Run, late: tuple[int, ...]) -> bool:
+    """Whether these ranks receive more than others in exchanges, as popular experts do: they have
+    more to do then.
+    """
+    rows = np.flatnonzero(run.p2p & (run.operations["form"] == RECV))
+    rank = run.column("global_rank", rows)
+    ranks = np.unique(rank)
+    received = np.bincount(rank, run.column("size_bytes", rows))[ranks]
+    is_late = np.isin(ranks, late)
+    own, others = received[is_late], received[~is_late]
+    return (
+        len(own) > 0
+        and len(others) > 0
+        and float(np.median(own)) > MORE_DATA * float(np.median(others))
+    )
 
 
 def _late_member(waiting: Waiting, sample: _Sample, member_of: Ints) -> SampledDelays | None:

@@ -28,7 +28,7 @@ _EXPLAINED = 0.75  # of what a rank takes longer than usual
 _IN_PROPORTION = 1.1  # times the share that is received: work has noise
 _MOST_BYTES = 1 << 60  # more is damage
 _AS_MUCH = 0.95  # of what a late rank receives
-_MORE = 1.2  # times as much as others: less explains no habit
+MORE_DATA = 1.2  # times as much as others: less explains no habit
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _more_data(
     is_slow = left_ns - usual_ns >= HABIT * waiting.judged_ns
     if is_slow or explained.sum() < _EXPLAINED * excess.sum():
         return None
-    after_more = ratio >= _MORE
+    after_more = ratio >= MORE_DATA
     if not after_more.any() or explained[after_more].sum() < explained.sum() / 2:
         return None
     rows = np.unique(waiting.kernels.communicator[before[after_more]])
