@@ -42,9 +42,11 @@ NEEDED = ("communicator", "call_order", "form", "replay", "inferred", "function"
 # Columns that say who waits for whom in an operation.
 MEETS_NEEDED = ("source", "symmetric", "form", "algorithm", "start_ns", "end_ns", "function")
 _SOUND_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-event")]
+# Starts by CUDA events are as exact in short operations, whose durations they do not show.
+ROUGH = SOURCES.index("gpu-event-rough")
 _STARTED_SOURCES = [
-    SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-event", "gpu-early")
-]
+    *(SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-event", "gpu-early")), ROUGH,
+]  # fmt: skip
 # A stream's code: kind << 60 | communicator << 40 | function or source rank << 20 | destination.
 _BITS = 20
 _MASK = (1 << _BITS) - 1
@@ -70,9 +72,12 @@ def rules_of(functions: Sequence[str], algorithms: Sequence[str]) -> Rules:
     return Rules(meets, sound, send)
 
 
-def meets_of(columns: Columns, rules: Rules) -> npt.NDArray[np.int8]:
-    """By operation who waits for whom in it; NOBODY where its times do not show that."""
-    sound = np.isin(columns["source"], _SOUND_SOURCES) & (columns["symmetric"] != 1)
+def meets_of(columns: Columns, rules: Rules, rough: bool = False) -> npt.NDArray[np.int8]:
+    """By operation who waits for whom in it; NOBODY where its times do not show that. `rough`: also
+    of operations that are too short for CUDA events: the rank that comes last has the shortest.
+    """
+    sources = [*_SOUND_SOURCES, ROUGH] if rough else _SOUND_SOURCES
+    sound = np.isin(columns["source"], sources) & (columns["symmetric"] != 1)
     sound &= (columns["form"] == COLLECTIVE) & rules.sound[columns["algorithm"]]
     sound &= (columns["start_ns"] != NONE) & (columns["end_ns"] != NONE)
     return np.where(sound, rules.meets[columns["function"]], NOBODY).astype(np.int8)

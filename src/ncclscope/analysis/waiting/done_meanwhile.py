@@ -29,7 +29,7 @@ _NO_WAIT_NS = 20_000  # by a short gap
 _GONE = 0.15  # of that gap: what is left for the host, which wakes up and calls
 _FEW_SHORT = 0.2  # of the gaps of last ranks, by chance
 _GONE_SHARE = 0.9  # of the gaps after such waits
-_MOSTLY = 0.5  # of the waits
+_MOST_WAITS = 0.5
 
 
 def done_while_waiting(group: Ints, rank: Ints, length: Ints, wait: Ints, rows: Ints) -> Ints:
@@ -82,6 +82,6 @@ def _gone_behind_others(group: Ints, length: Ints, wait: Ints, rows: Ints) -> Fl
     shown &= low >= gap / 2  # a rank that became late had short gaps before
     # A late rank makes others wait longer than usual when it is later than usual.
     waited = np.bincount(of[wait[rows] > gap[of] / 2], minlength=groups)
-    shown &= count >= _MOSTLY * waited
+    shown &= count >= _MOST_WAITS * waited
     shown &= np.bincount(of[gone], minlength=groups) >= _GONE_SHARE * count
     return np.where(shown, gap, 0.0)

@@ -38,6 +38,7 @@ from ncclscope.nccl.functions import EVERYBODY
 _LOOKED_AT = 200  # collectives that say what was late
 # Chosen on sampled jobs of the laboratory (tests/support/laboratory).
 _FAR_LESS = 0.5  # than the one of the others that waited least
+_LEAST_PASSED_ON = 0.25  # of what the median one of the others waited
 _HARDLY = 0.5  # of what the others waited for the same collective
 _LEAST_TIMES = 5
 _CHANCE = 0.002
@@ -103,7 +104,8 @@ def _sample_of(waiting: Waiting) -> _Sample:
     kernels, run = waiting.kernels, waiting.run
     words = run.model.words
     columns = {name: run.operations[name][kernels.row] for name in MEETS_NEEDED}
-    judged = meets_of(columns, rules_of(words["function"], words["algorithm"])) == EVERYBODY
+    rules = rules_of(words["function"], words["algorithm"])
+    judged = meets_of(columns, rules, rough=True) == EVERYBODY
     judged &= (kernels.meeting != NONE) & ~waiting.start_up
     judged &= _of_one_stage(run)[kernels.communicator]
     rows = np.flatnonzero(judged)
@@ -174,8 +176,11 @@ def _late_member(waiting: Waiting, sample: _Sample, member_of: Ints) -> SampledD
     place = int(np.argmin(waited_ns))
     by_rank = np.bincount(rank, wait_ns * sample.weight[sample.meeting], len(member_of))
     is_others = (member_of != place) & (np.bincount(rank, minlength=len(member_of)) > 0)
-    if by_rank[member_of == place].max() > _FAR_LESS * by_rank[is_others].min():
+    others = by_rank[is_others]
+    if by_rank[member_of == place].max() >= _FAR_LESS * others.min():
         return None
+    if others.min() < _LEAST_PASSED_ON * np.median(others):
+        return None  # several ranks hardly wait, as those that share what delays them
     is_its = waits.member == place
     its, stands_for = waits[is_its], weight[is_its]
     late_ns = its.others_ns - its.own_ns

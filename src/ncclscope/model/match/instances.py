@@ -35,6 +35,7 @@ from ncclscope.model.schema import COLLECTIVE, NONE, SEND
 from ncclscope.model.streams import (
     NEEDED,
     PAIRS,
+    ROUGH,
     Columns,
     Rules,
     Streams,
@@ -78,7 +79,7 @@ class Instances:
         self._second_start = full_array(rows, np.int64, -_NEVER)  # the last but one
         self._last_end = full_array(rows, np.int64, NONE)
         self._root_start = full_array(rows, np.int64, NONE)
-        self._shortest = full_array(rows, np.int64, _NEVER)
+        self._shortest = full_array(rows, np.int64, _NEVER)  # twice; odd: a rough one
         self._last_rank = full_array(rows, np.int32, NONE)
         self._width = full_array(rows, np.int64, 0)
         self._low_node = full_array(rows, np.int32, np.iinfo(np.int32).max)
@@ -101,7 +102,8 @@ class Instances:
         for chunk in row_chunks(count):
             some = {name: values[chunk] for name, values in columns.items()}
             _, row[chunk] = self._streams.find(some)
-            started[chunk], meets[chunk] = started_of(some), meets_of(some, self._rules)
+            started[chunk] = started_of(some)
+            meets[chunk] = meets_of(some, self._rules, rough=True)
             part[chunk] = part_of_rank(some)
             parts.append(distinct(part[chunk][row[chunk] != NONE]))
         self.count_gpus(columns)
@@ -137,8 +139,10 @@ class Instances:
         all_meet = use[meets[use] == EVERYBODY]
         places, at = span(all_meet), span(row[all_meet])
         duration = columns["duration_ns"][places].astype(np.int64)
+        duration = 2 * duration + (columns["source"][places] == ROUGH)
         self._shortest[at] = np.minimum(self._shortest[at], duration)
         root = timed[columns["root"][timed] == columns["rank"][timed]]
+        root = root[columns["source"][root] != ROUGH]
         self._root_start[row[root]] = columns["start_ns"][root]
 
     def _arrive(self, columns: Columns, timed: Ints, row: Ints, width_ns: int) -> None:
@@ -205,7 +209,9 @@ class Instances:
             "ranks_timed": self._timed,
             "last_start_ns": self._last_start,
             "root_start_ns": self._root_start,
-            "shortest_ns": self._shortest,
+            "shortest_ns": self._shortest >> 1,
+            "shortest_is_rough": (self._shortest & 1).astype(np.int8),
+            "all_timed": (self._timed >= self._votes.seen).astype(np.int8),
         }
 
     def _shown(

@@ -6,7 +6,7 @@ import numpy.typing as npt
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model import schema
 from ncclscope.model.schema import NONE, SOURCES, table_columns
-from ncclscope.model.streams import Columns, Rules, Streams, meets_of
+from ncclscope.model.streams import ROUGH, Columns, Rules, Streams, meets_of
 from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST
 
 GPU_EVENT = SOURCES.index("gpu-event")
@@ -20,6 +20,8 @@ STATE = table_columns(
     ("last_start_ns", "i8", "the last arrival"),
     ("root_start_ns", "i8", "the root's arrival"),
     ("shortest_ns", "i8", "the shortest duration"),
+    ("shortest_is_rough", "i1", "1: it is too short for CUDA events"),
+    ("all_timed", "i1", "1: all of its ranks have exact starts"),
 )
 
 
@@ -42,18 +44,24 @@ class Waits:
             return out
         states = {name: values[at] for name, values in self._states.items()}
         out["instance"] = np.where(known, states["instance"], NONE)
-        meets = np.where(known & (states["mismatch"] == 0), meets_of(columns, self._rules), NOBODY)
+        meets = meets_of(columns, self._rules, rough=True)
+        meets = np.where(known & (states["mismatch"] == 0), meets, NOBODY)
         arrival, defined = _arrivals(columns, meets, states)
         start = columns["start_ns"].astype(np.int64)
         duration = columns["end_ns"].astype(np.int64) - start
-        # Events are seen late, so their clock is often too poor to say who waited.
-        by_events = columns["source"] == GPU_EVENT
+        # Events are seen late, so their clock is often too poor to say who waited. Where events do
+        # not show the shortest duration, they do not show the time on the wire either.
+        is_rough = columns["source"] == ROUGH
+        by_events = is_rough | (columns["source"] == GPU_EVENT)
+        whole = ~by_events | (states["all_timed"] == 1)
         defined &= ~by_events | (states["error_ns"] <= duration * _MOST_ERROR_SHARE)
+        defined &= whole
         wait = np.clip(arrival - start, 0, duration)
         out["wait_ns"] = np.where(defined, wait, NONE)
-        out["wire_ns"] = np.where(defined, duration - wait, NONE)
+        exact = ~is_rough & (~by_events | (states["shortest_is_rough"] == 0))
+        out["wire_ns"] = np.where(defined & exact, duration - wait, NONE)
         relative = columns["duration_ns"].astype(np.int64) - states["shortest_ns"]
-        together = (meets == EVERYBODY) & (states["ranks_timed"] > 1)
+        together = (meets == EVERYBODY) & (states["ranks_timed"] > 1) & whole
         out["relative_wait_ns"] = np.where(together, relative, NONE)
         return out
 
