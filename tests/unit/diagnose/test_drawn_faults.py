@@ -59,6 +59,9 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(23546, [(4, 5, 6, 7)], id="slow GPUs of a host, by starts of their own kind"),
         pytest.param(23566, [(6,)], id="short gaps of ranks that did not wait are no pauses"),
         pytest.param(24037, [(1,)], id="a host that became late, and work that others may hide"),
+        pytest.param(24463, [(17,)], id="sends that wait, by clocks that are further apart"),
+        pytest.param(24532, [(0,), (7,)], id="late more often, and not by more in sum"),
+        pytest.param(24623, [(1,)], id="a time in which a rank is slow hides no work"),
         pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
     ],
 )

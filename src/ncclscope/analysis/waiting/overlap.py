@@ -13,10 +13,11 @@ that kernel waited for other ranks. Work beside it goes on while it waits, so th
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.analysis.distinct import distinct_numbers
 from ncclscope.analysis.waiting.arrivals import Arrivals
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
-from ncclscope.analysis.waiting.slopes import slopes
+from ncclscope.analysis.waiting.slopes import slopes, slopes_from_next
 from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Floats, Ints
@@ -31,6 +32,7 @@ _OWN_GAPS = (
     0.2  # of the starts of a rank: fewer that did not wait are of other steps, as evaluation
 )
 _ALIKE = 1.3  # how far gaps may differ that are the part of the work which needs the end
+_AGREE = 0.5  # slopes
 _FEW_RANKS = 2  # that wait: one of them may be the only one whose waits vary
 
 
@@ -139,6 +141,7 @@ def gap_slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints) -> Floats:
     cells = int(cell.max(initial=0)) + 1
     own = cell[loose], rank[loose], gap[loose], wait[loose]
     slope = slopes(own[0], cells, *own[1:])
+    slope[_of_slow_times(slope, own)] = np.nan
     alone = _decides_alone(*own[:2], own[3])
     if alone.any():
         decided = np.zeros(cells, bool)
@@ -148,6 +151,16 @@ def gap_slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints) -> Floats:
         of_others[~_varies_enough(cell_of, rank_of, gap_of, wait_of, of_others)] = np.nan
         slope = np.where(decided, of_others, slope)
     return np.asarray(slope[cell])
+
+
+def _of_slow_times(slope: Floats, own: tuple[Ints, Ints, Ints, Ints]) -> Bools:
+    """By cell whether its slope is that of a time in which its one or two ranks were slow: from
+    each gap to the next one it is another. `own`: cells, ranks, gaps and waits.
+    """
+    ranks = distinct_numbers(own[0] * (int(own[1].max(initial=0)) + 1) + own[1])
+    count = np.bincount(ranks // (int(own[1].max(initial=0)) + 1), minlength=len(slope))
+    few = count <= _FEW_RANKS
+    return few & ~(np.abs(slope - slopes_from_next(own[0], len(slope), *own[1:])) < _AGREE)
 
 
 def _varies_enough(cell: Ints, rank: Ints, gap: Ints, wait: Ints, slope: Floats) -> Bools:
