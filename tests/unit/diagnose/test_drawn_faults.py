@@ -62,6 +62,7 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(24463, [(17,)], id="sends that wait, by clocks that are further apart"),
         pytest.param(24532, [(0,), (7,)], id="late more often, and not by more in sum"),
         pytest.param(24623, [(1,)], id="a time in which a rank is slow hides no work"),
+        pytest.param(24790, [(10, 11), (0,)], id="each gains more than the next one would"),
         pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
     ],
 )

@@ -36,6 +36,7 @@ _ROUNDS = 4
 _MOST_ORDERED = 6  # causes of which each is taken out last
 _LEAST_OF_ONE = 0.04  # of the run: what one of several ranks gains that do not stand out together
 _LEFT_BY_ONE = 0.2  # of that, at most, if it is the only cause
+_TIMES_GAIN_OF_NEXT = 3
 _MOST_OF_GAIN = 0.5  # of all causes together, by one rank alone
 _LITTLE_PASSED_ON = 0.1  # of what others wait for the late rank
 _HARDLY_ANY = 0.02
@@ -90,12 +91,42 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         kept = replace(kept, ranks=whole_host(waiting, what_if))
     elif not waiting.are_of_one_speed(kept.ranks):
         apart = ranks_apart(waiting, kept.ranks, sums_by_rank(waiting, waiting.own_excess_ns))
+        apart = apart or _gain_far_more_than_next(waiting, what_if, kept)
         kept = replace(kept, ranks=apart or _only_cause(waiting, what_if, kept, now - best))
     if not kept.ranks and not kept.communicators:
         return None
     causes = _without_minor_ranks(waiting, what_if, kept, _with_predictions(waiting, what_if, kept))
     gained = now - causes.prediction.replayed_ns
     return causes if what_if.has_gaps or gained > causes.prediction.noise_ns else None
+
+
+def _gain_far_more_than_next(waiting: Waiting, what_if: WhatIf, change: Change) -> tuple[int, ...]:
+    """These ranks, where each of them gains far more behind the others than the next one would: of
+    ranks that differ gradually the next one is as good a cause.
+
+        beyond the usual   70 60 46 36 ...    the second one gains 14, the next one 10: nobody
+                           70 60  4  3 ...                         56               1: both
+    """
+    if not 2 <= len(change.ranks) <= _MOST_ORDERED or change.communicators:
+        return ()
+    keep = pauses_of(waiting, change.ranks)
+    without = what_if.events_ns(change, keep)
+    left = waiting.replayed(without)
+    charged = steady_charges(left)
+    own = sums_by_rank(left, charged[:, 0] + charged[:, START])
+    own[np.isin(left.kernels.ranks, change.ranks)] = 0
+    following = int(left.kernels.ranks[np.argmax(own)])
+    more = replace(change, ranks=(*change.ranks, following))
+    with_next = what_if.events_ns(more, pauses_of(waiting, more.ranks))
+    together = run_ns(without)
+    last = min(
+        _gain_of_last(what_if, change, keep, Change(ranks=(rank,)), together)
+        for rank in change.ranks
+    )
+    least = max(
+        _TIMES_GAIN_OF_NEXT * (together - run_ns(with_next)), LEAST_GAIN * waiting.judged_ns
+    )
+    return change.ranks if last >= least else ()
 
 
 def _only_cause(
