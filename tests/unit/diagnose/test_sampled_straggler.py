@@ -71,6 +71,15 @@ def test_a_sample_shows_neither_stages_nor_waiting_as_faults(
     assert _problems(kind, 16, seed, tmp_path / "c") == []
 
 
-def test_ranks_with_more_data_are_not_named_by_a_sample(tmp_path: Path) -> None:
-    kind = all_kinds()["experts 4 x 4 on 4 hosts, one is popular, healthy"]
+@pytest.mark.parametrize(
+    "name",
+    [
+        "experts 4 x 4 on 4 hosts, one is popular, healthy",  # it receives more than others
+        "distillation 4 x 2, healthy",  # a student's teacher may have been late
+    ],
+)
+def test_ranks_that_others_may_have_delayed_are_not_named_by_a_sample(
+    name: str, tmp_path: Path
+) -> None:
+    kind = all_kinds()[name]
     assert _problems(kind, 8, 1, tmp_path / "c") == []

@@ -87,7 +87,9 @@ def sampled_delays(waiting: Waiting) -> tuple[SampledDelays, ...]:
     sparse = is_sparse(waiting.run.model, waiting.kernels.timed_share)
     if not sparse or waiting.run.span_ns <= 0:
         return ()
-    sample = _sample_of(waiting)
+    run = waiting.run
+    one_way = _one_way(run)
+    sample = _sample_of(waiting, one_way)
     if not len(sample.rows):
         return ()
     ranks = waiting.kernels.ranks
@@ -95,10 +97,15 @@ def sampled_delays(waiting: Waiting) -> tuple[SampledDelays, ...]:
     late = _late_member(waiting, sample, np.arange(len(ranks)))
     if late is None and len(np.unique(nodes)) > 1 and (nodes != NONE).all():
         late = _late_member(waiting, sample, nodes)
-    return () if late is None or _receive_more(waiting.run, late.ranks) else (late,)
+    if late is None or _receive_more(run, late.ranks):
+        return ()
+    # Of a rank that sends to it, and is in no such collective, nothing shows that it was late.
+    sources = one_way[np.isin(one_way[:, 1], late.ranks), 0]
+    shown = ranks[np.unique(waiting.kernels.rank[sample.rows])]
+    return (late,) if np.isin(sources, shown).all() else ()
 
 
-def _sample_of(waiting: Waiting) -> _Sample:
+def _sample_of(waiting: Waiting, one_way: Ints) -> _Sample:
     from ncclscope.analysis.sampled_operations import sampled_operations  # needs DuckDB
 
     kernels, run = waiting.kernels, waiting.run
@@ -107,7 +114,7 @@ def _sample_of(waiting: Waiting) -> _Sample:
     rules = rules_of(words["function"], words["algorithm"])
     judged = meets_of(columns, rules, rough=True) == EVERYBODY
     judged &= (kernels.meeting != NONE) & ~waiting.start_up
-    judged &= _of_one_stage(run)[kernels.communicator]
+    judged &= _of_one_stage(run, one_way)[kernels.communicator]
     rows = np.flatnonzero(judged)
     _, first, meeting = np.unique(kernels.meeting[rows], return_index=True, return_inverse=True)
     weight = np.ones(len(run.current))
@@ -117,9 +124,9 @@ def _sample_of(waiting: Waiting) -> _Sample:
     return _Sample(rows, meeting.reshape(-1), weight[kernels.row[rows[first]]])
 
 
-def _of_one_stage(run: Run) -> Bools:
-    """By communicator whether no two of its members send to each other one way, directly or over
-    others: stages of a pipeline come at different times by design.
+def _one_way(run: Run) -> Ints:
+    """Pairs of ranks of which the first sends to the second in calls that receive nothing, as
+    stages of a pipeline do.
     """
     rows = np.flatnonzero(run.p2p)
     rank, group = run.column("global_rank", rows), run.column("group_call", rows)
@@ -128,8 +135,16 @@ def _of_one_stage(run: Run) -> Bools:
     both = np.bincount(call, is_send, minlength=1) > 0
     both &= np.bincount(call, ~is_send, minlength=1) > 0
     one_way = ~both[call] | (group == NONE)
-    ends = np.sort(np.stack([rank[one_way], partner_ranks(run, rows[one_way])], axis=1), axis=1)
-    links = [frozenset(pair) for pair in np.unique(ends[ends[:, 0] != NONE], axis=0).tolist()]
+    rank, partner, sends = rank[one_way], partner_ranks(run, rows[one_way]), is_send[one_way]
+    ends = np.stack([np.where(sends, rank, partner), np.where(sends, partner, rank)], axis=1)
+    return np.unique(ends[ends.min(axis=1, initial=0) != NONE], axis=0)
+
+
+def _of_one_stage(run: Run, one_way: Ints) -> Bools:
+    """By communicator whether no two of its members send to each other one way, directly or over
+    others: stages of a pipeline come at different times by design.
+    """
+    links = [frozenset(pair) for pair in one_way.tolist()]
     chain = {
         end: number
         for pair, number in zip(links, connected_components(links), strict=True)
