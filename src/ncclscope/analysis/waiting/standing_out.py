@@ -111,7 +111,10 @@ def _late_more_often(waiting: Waiting, own: Floats) -> Bools:
     typical_ns = delays_of(waiting, int(waiting.kernels.ranks[first])).typical_ns
     late = (steady_charges(waiting) > 0) & (waiting.excess_ns.reshape(-1, 3) >= typical_ns / 2)
     times = sums_by_rank(waiting, late[:, :2].sum(axis=1).astype(np.float64))
-    return standing_out(np.where(own > 0, times, 0.0))
+    more = standing_out(np.where(own > 0, times, 0.0))
+    if more.any() and not is_no_chance(float(times[more].min()), float(times[~more].max())):
+        more[:] = False
+    return more
 
 
 def _others_alike(kernels: Kernels, late: list[int], own: Floats) -> list[int]:
