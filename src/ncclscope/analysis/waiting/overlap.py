@@ -157,10 +157,14 @@ def _of_slow_times(slope: Floats, own: tuple[Ints, Ints, Ints, Ints]) -> Bools:
     """By cell whether its slope is that of a time in which its one or two ranks were slow: from
     each gap to the next one it is another. `own`: cells, ranks, gaps and waits.
     """
-    ranks = distinct_numbers(own[0] * (int(own[1].max(initial=0)) + 1) + own[1])
-    count = np.bincount(ranks // (int(own[1].max(initial=0)) + 1), minlength=len(slope))
-    few = count <= _FEW_RANKS
-    return few & ~(np.abs(slope - slopes_from_next(own[0], len(slope), *own[1:])) < _AGREE)
+    cell, rank, gap, wait = own
+    ranks = int(rank.max(initial=0)) + 1
+    members = distinct_numbers(cell * ranks + rank)
+    of_few = np.bincount(members // ranks, minlength=len(slope)) <= _FEW_RANKS
+    of_few &= ~np.isnan(slope)
+    rows = np.flatnonzero(of_few[cell])
+    from_next = slopes_from_next(cell[rows], len(slope), rank[rows], gap[rows], wait[rows])
+    return of_few & ~(np.abs(slope - from_next) < _AGREE)
 
 
 def _varies_enough(cell: Ints, rank: Ints, gap: Ints, wait: Ints, slope: Floats) -> Bools:

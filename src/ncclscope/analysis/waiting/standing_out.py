@@ -48,7 +48,7 @@ def causes_standing_out(
     """
     charged, kernels = steady_charges(left), left.kernels
     own = sums_by_rank(left, charged[:, 0] + charged[:, START])
-    ranks = _late_ranks(left, waiting, own, change)
+    ranks = _late_ranks(left, waiting, (charged, own), change)
     exchanges = exchange_groups(left).slow
     judged = ~kernels.pair | exchanges[kernels.communicator]
     transfers = np.bincount(
@@ -61,17 +61,20 @@ def causes_standing_out(
     return (tuple(ranks), ()) if of_ranks >= of_rows else ((), tuple(rows))
 
 
-def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) -> list[int]:
+def _late_ranks(
+    left: Waiting, waiting: Waiting, charges: tuple[Floats, Floats], change: Change
+) -> list[int]:
     """Ranks in which far more waiting begins than in others, or whose edges are longer than usual:
     in nearly every step, or far more than those of others in sum; and ranks of a slower speed. Of
     several slow ranks only the last one makes others wait, and that may be another one each time.
+    `charges`: steady ones of what is left, and sums of those of calls and starts by rank.
     """
-    kernels, usual = left.kernels, left.usual
+    kernels, usual, charged = left.kernels, left.usual, charges[0]
     taken = np.isin(kernels.ranks, change.ranks)
-    own, steady = np.where(taken, 0, own), np.where(taken, 0, usual.steady_excess_ns)
+    own, steady = np.where(taken, 0, charges[1]), np.where(taken, 0, usual.steady_excess_ns)
     steady = np.where(steady >= HABIT * left.judged_ns, steady, 0)
     sums = sums_by_rank(left, left.own_excess_ns)
-    alike, more = standing_out(steady), standing_out(own) | _late_more_often(left, own)
+    alike, more = standing_out(steady), standing_out(own) | _late_more_often(left, charged, own)
     long = standing_out(np.where(taken, 0, sums))
     long &= sums >= HABIT * left.judged_ns
     leads = _leads_path(left, taken)
@@ -100,17 +103,19 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     return late + _others_alike(kernels, late, np.where(more, own, 0.0))
 
 
-def _late_more_often(waiting: Waiting, own: Floats) -> Bools:
+def _late_more_often(waiting: Waiting, charged: Floats, own: Floats) -> Bools:
     """Which ranks are late far more often than others, by delays about as long as those of the rank
     that most waiting began on: few long pauses of another one hide a habit of short delays from
-    sums. `own`: by rank the waiting that began on it; 0 of those that were taken out.
+    sums. `charged`: steady charges; `own`: by rank the waiting that began on it, 0 of those that
+    were taken out.
     """
     first = int(np.argmax(own))
     if own[first] <= 0:
         return np.zeros(len(own), bool)
     typical_ns = delays_of(waiting, int(waiting.kernels.ranks[first])).typical_ns
-    late = (steady_charges(waiting) > 0) & (waiting.excess_ns.reshape(-1, 3) >= typical_ns / 2)
-    times = sums_by_rank(waiting, late[:, :2].sum(axis=1).astype(np.float64))
+    rows, columns = np.nonzero(charged[:, :END])
+    late = rows[waiting.excess_ns[3 * rows + columns] >= typical_ns / 2]
+    times = np.bincount(waiting.kernels.rank[late], minlength=len(own)).astype(np.float64)
     more = standing_out(np.where(own > 0, times, 0.0))
     if more.any() and not is_no_chance(float(times[more].min()), float(times[~more].max())):
         more[:] = False
