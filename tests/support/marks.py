@@ -93,6 +93,7 @@ WAITING = {
     "integration/recorder/test_kernel_requests.py::test_ctl_takes": "asks a running job",
     "integration/recorder/test_live_page.py": "a recorder that must keep up",
     "integration/recorder/test_resource_failures.py": "a recorder that must keep up",
+    "integration/recorder/test_timing_bad_luck.py::test_a_destroyed": "a context must go in time",
     "integration/report/test_paused_ranks.py": "a job in real time",
     "integration/report/test_running_jobs.py": "reads beside a job",
     "integration/system": "samples a job in real time",
