@@ -54,14 +54,14 @@ def waiting_account(
     waiting = waiting_of(Run(model))
     if waiting is None:
         return None, ()
-    parts = path_parts(waiting, selected_path(waiting, selection))
     chosen = None
     if selection != Selection():
         rows = len(model.tables["operations"]["event"])
         chosen = selection.rows(model, slice(0, rows))[waiting.kernels.row]
     account = account_of(waiting, chosen)
-    sparse = is_sparse(model, waiting.kernels.timed_share)
-    return (_of_sample(account), ()) if sparse else (account, parts)
+    if is_sparse(model, waiting.kernels.timed_share):
+        return _of_sample(account), ()
+    return account, path_parts(waiting, selected_path(waiting, selection))
 
 
 def _of_sample(account: WaitingAccount) -> WaitingAccount:

@@ -84,16 +84,15 @@ def sampled_delays(waiting: Waiting) -> tuple[SampledDelays, ...]:
     """The late rank of a sampled run, or the ranks of a late host; none where most operations were
     timed.
     """
-    sparse = is_sparse(waiting.run.model, waiting.kernels.timed_share)
-    if not sparse or waiting.run.span_ns <= 0:
-        return ()
     run = waiting.run
+    if not is_sparse(run.model, waiting.kernels.timed_share) or run.span_ns <= 0:
+        return ()
     one_way = _one_way(run)
     sample = _sample_of(waiting, one_way)
     if not len(sample.rows):
         return ()
     ranks = waiting.kernels.ranks
-    nodes = waiting.run.node_of[ranks]
+    nodes = run.node_of[ranks]
     late = _late_member(waiting, sample, np.arange(len(ranks)))
     if late is None and len(np.unique(nodes)) > 1 and (nodes != NONE).all():
         late = _late_member(waiting, sample, nodes)

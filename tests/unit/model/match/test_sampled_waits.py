@@ -13,7 +13,7 @@ from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, SOURCES
 from tests.support.laboratory.random_jobs import random_kind
 
-_EVENT_ERROR_NS = 13_000  # what the laboratory says of its events, twice: of a start and an end
+_EVENT_ERROR_NS = 13_000  # of a time by the laboratory's events, as `report` says
 _COLUMNS = ("wait_ns", "relative_wait_ns", "wire_ns", "duration_ns", "source")
 
 
