@@ -96,12 +96,14 @@ def verdict(result: Interval, bar: float) -> str:
 
 
 # ---- running ranks ----
-def rank_environment(rank: int, hosts: int, variables: dict[str, str] | None) -> dict[str, str]:
+def rank_environment(
+    rank: int, hosts: int, variables: dict[str, str] | None, ranks: int = RANKS
+) -> dict[str, str]:
     """Variables of a rank that poses as its host."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("NCCL")}
     env |= {
         "RANK": str(rank),
-        "WORLD_SIZE": str(RANKS),
+        "WORLD_SIZE": str(ranks),
         "NCCL_HOSTID": f"host{rank if hosts > 1 else 0}",
         "NCCL_SOCKET_IFNAME": "lo",
         "NCCL_IB_DISABLE": "1",
@@ -113,9 +115,9 @@ def rank_environment(rank: int, hosts: int, variables: dict[str, str] | None) ->
     return env
 
 
-def pinned(rank: int, command: list[str]) -> list[str]:
+def pinned(rank: int, command: list[str], ranks: int = RANKS) -> list[str]:
     """The command on the rank's own cores, where there are enough."""
-    if (os.cpu_count() or 1) < RANKS * CORES:
+    if (os.cpu_count() or 1) < ranks * CORES:
         return command
     return ["taskset", "-c", f"{CORES * rank}-{CORES * rank + CORES - 1}", *command]
 

@@ -271,7 +271,8 @@ def copies_rows(title: str, lines: list[dict[str, Any]]) -> tuple[list[list[obje
 
 
 # ---- training ----
-JOBS = ("ddp", "fsdp")
+JOBS = ("ddp", "densenet121", "fsdp", "fsdp-tp")
+_RANKS_OF_JOB = {"fsdp-tp": 4}
 TRAINING_HEADER = [
     "NCCL, ranks", "job", "recording", "processes", "pairs", "off, ms", "on, ms",
     "off again / off [95 %]", "step [95 %]", "≤ 1.01",
@@ -295,14 +296,15 @@ def measure_training(job: str, plugin: Path, placing: Placing, variant: str) -> 
         }
         port = str(random.Random().randint(20000, 40000))
         commands = []
-        for rank in range(RANKS):
-            env = rank_environment(rank, placing.hosts, variables)
+        ranks = _RANKS_OF_JOB.get(job, RANKS)
+        for rank in range(ranks):
+            env = rank_environment(rank, placing.hosts, variables, ranks)
             env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             env |= {"PAIRS": str(_PAIRS_OF_BLOCKS[placing.hosts])}
             if placing.hosts == 1:
                 env["LD_PRELOAD"] = str(placing.library)
             command = [sys.executable, str(HERE / "training_job.py"), job, str(plugin)]
-            commands.append((pinned(rank, command), env))
+            commands.append((pinned(rank, command, ranks), env))
         printed = [json.loads(out.splitlines()[-1]) for out in outputs_of(commands, 300)]
     slower = ([max(block) for block in zip(*(out[s] for out in printed), strict=True)]
               for s in ("on", "off", "off again"))  # fmt: skip

@@ -1,10 +1,13 @@
-"""One rank of a small training job in blocks of steps: `training_job.py ddp|fsdp PLUGIN`.
+"""One rank of a small training job in blocks of steps: `training_job.py JOB PLUGIN`.
 
-ddp: DenseNet-like convolutions under DistributedDataParallel, with a metric reduced in a second
-group at every step. fsdp: a small GPT under FSDP2. PLUGIN is masking_plugin.c's. In one block of
-three NCCL's events are on and what ncclscope replaced in PyTorch is in place; in the other two
-neither is: these show what the method itself makes of no difference. PAIRS says how many times
-three. Prints the median step of each block, in ms.
+JOB ddp: convolutions under DistributedDataParallel in many small buckets, with a metric reduced in a
+second group at every step. densenet121: DenseNet121 likewise, in DDP's own buckets. fsdp: a small
+GPT under FSDP2. fsdp-tp: the same on a mesh of two dimensions, its feed-forward layers
+tensor-parallel over the second.
+
+PLUGIN is masking_plugin.c's. In one block of three NCCL's events are on and what ncclscope replaced
+in PyTorch is in place; in the other two neither is: these show what the method itself makes of no
+difference. PAIRS says how many times three. Prints the median step of each block, in ms.
 """
 
 import ctypes
@@ -20,8 +23,9 @@ import torch.distributed as dist
 import torch.nn.functional as functional
 from torch import nn
 
-from ncclscope.bench.training.models import Gpt
+from ncclscope.bench.training.models import Gpt, densenet121
 
+JOB, PLUGIN = sys.argv[1:]
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 PAIRS, WARM_UP = int(os.environ.get("PAIRS", "40")), 20
 STEPS = int(os.environ.get("STEPS", "2"))
@@ -60,18 +64,33 @@ torch.cuda.set_device(0)
 torch.manual_seed(0)
 dist.init_process_group("nccl", device_id=torch.device("cuda:0"))
 metrics = dist.new_group(list(range(WORLD)), group_desc="metrics")
-if sys.argv[1] == "ddp":
+if JOB in ("ddp", "densenet121"):
     step = ddp_step
-    model: nn.Module = nn.parallel.DistributedDataParallel(convolutions().cuda(), bucket_cap_mb=1)
+    network = convolutions() if JOB == "ddp" else densenet121(classes=10)
+    bucket_mb = 1 if JOB == "ddp" else 25  # 25 is DDP's own
+    model: nn.Module = nn.parallel.DistributedDataParallel(network.cuda(), bucket_cap_mb=bucket_mb)
     optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), 0.1)
 else:
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
 
     step = fsdp_step
     gpt = Gpt(LAYERS)
     model = gpt.cuda()
+    sharded: dict[str, object] = {}
+    if JOB == "fsdp-tp":
+        mesh = init_device_mesh("cuda", (2, WORLD // 2), mesh_dim_names=("dp", "tp"))
+        sharded = {"mesh": mesh["dp"]}
+        plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+        for block in gpt.blocks:
+            parallelize_module(block, mesh["tp"], plan)
     for part in (*gpt.blocks, model):
-        fully_shard(part)
+        fully_shard(part, **sharded)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 
 
@@ -105,7 +124,7 @@ def step_ms() -> float:
 
 for _ in range(WARM_UP):
     step_ms()
-recording = Recording(sys.argv[2])
+recording = Recording(PLUGIN)
 blocks_ms: dict[str, list[float]] = {"on": [], "off": [], "off again": []}
 chance = random.Random(1)  # the same order on all ranks
 for _ in range(PAIRS):

@@ -21,6 +21,7 @@ import torch
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 ITERATIONS = int(os.environ.get("ITERATIONS", "3"))
 SIZES = [int(size) for size in os.environ.get("SIZES", "1024,32768,1048576").split(",")]
+LATE_MS = float(os.environ.get("LATE_MS", "0"))  # of the last rank, in each step of `steps`
 FLOAT32, SUM = 7, 0
 PATIENCE_S = float(
     os.environ.get("PATIENCE_S", "3")
@@ -209,6 +210,23 @@ def straggler() -> None:
         sync()
 
 
+def steps() -> None:
+    """Steps as of sharded training: parameters gathered twice, gradients scattered, a sum. The last
+    rank begins each of them LATE_MS later than the others.
+    """
+    layers, count = 4, (1 << 20) // 4 // WORLD
+    for _ in range(ITERATIONS):
+        if RANK == WORLD - 1:
+            time.sleep(LATE_MS / 1e3)
+        for _ in range(layers):
+            collective("AllGather", count)
+        for _ in range(layers):
+            collective("AllGather", count)
+            collective("ReduceScatter", count)
+        all_reduce(1)
+        sync()
+
+
 def steady() -> None:
     """Small AllReduces for a while, at a pace that leaves time to look."""
     for _ in range(ITERATIONS * 1000):
@@ -251,7 +269,7 @@ def mismatch() -> None:
 CASES: dict[str, Callable[[], None]] = {
     case.__name__: case
     for case in (
-        *(colls, many, group, p2p, a2a, graph, split, one, straggler, steady),
+        *(colls, many, group, p2p, a2a, graph, split, one, straggler, steps, steady),
         *(hang, mismatch),
     )
 }
