@@ -102,6 +102,7 @@ def _join(
         begin(0)
         sequenced = len(stages.number()) > 0
         begin(1)
+        stages.align_events()
         clocks = stages.align()
         begin(2)
         instances = stages.match(clocks, writer, sequenced)

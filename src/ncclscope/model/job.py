@@ -27,6 +27,7 @@ class Job:
     receives: list[ProxyStepTimes] = field(default_factory=list)
     wall_ns: dict[int, int] = field(default_factory=dict)  # by node, wall clock minus monotonic
     context: ContextTables = field(default_factory=ContextTables)
+    among_ns: dict[int, int] = field(default_factory=dict)  # by process aligned by operations
     recent: bool = False  # of each process only the end of its log was read
 
     @property
@@ -38,7 +39,8 @@ class Job:
         """The operations of each process."""
         return [
             ProcessOperations(
-                number, row.node, rows.start, rows.stop - rows.start, row.gpu_clock_error_ns
+                number, row.node, rows.start, rows.stop - rows.start,
+                self.among_ns.get(number, row.gpu_clock_error_ns),
             )
             for number, (rows, row) in enumerate(zip(self.rows, self.process_rows, strict=True))
-        ]
+        ]  # fmt: skip

@@ -14,8 +14,10 @@ import numpy as np
 
 from ncclscope.arrays.types import Ints
 from ncclscope.model.align.bounds import bounds_of_steps, join_steps
+from ncclscope.model.align.event_clocks import align_event_clocks
 from ncclscope.model.align.host_clocks import HostClocks, solve
 from ncclscope.model.engine import Engine, ProcessOperations, Result
+from ncclscope.model.event_clock_stages import FindEventTimes, MoveEventTimes
 from ncclscope.model.job import Job
 from ncclscope.model.match.inferred_rooted import CHANGED, complete_rooted, may_be_rooted
 from ncclscope.model.match.instances import merge_instances
@@ -116,6 +118,31 @@ class JoinProcesses:
         if changed:
             self.operations.save(columns, CHANGED)
         return changed
+
+    def align_events(self) -> None:
+        """Puts times by CUDA events of each node's ranks on one clock."""
+        job = self.job
+        rows = enumerate(job.process_rows)
+        excess_ns = {number: row.event_excess_ns for number, row in rows if row.event_error_ns}
+        if not excess_ns:
+            return
+        stage = FindEventTimes(*self._common, job.streams.streams(), self._rules, excess_ns)
+        times = list(itertools.chain(*self._map(stage)))
+        nodes = [row.node for row in job.process_rows]
+        clocks = {(own.process, own.rank): own for own in align_event_clocks(times, nodes)}
+        if not clocks:
+            return
+        self._map(MoveEventTimes(*self._common, clocks))
+        self.operations.adopt("start_ns", "end_ns")
+        on_host_ns = dict[int, int]()
+        for process in {own.process for own in times}:
+            own = [clocks.get((t.process, t.rank)) for t in times if t.process == process]
+            known = [clock for clock in own if clock is not None]
+            if len(known) == len(own):
+                job.among_ns[process] = max(clock.among_ns for clock in known)
+                on_host_ns[process] = max(clock.on_host_ns for clock in known)
+        job.registry.processes.set_gpu_clock_errors(on_host_ns)
+        self.bundles[:] = self.engine.bundles(job.processes())
 
     def align(self) -> HostClocks:
         """Aligns the nodes' clocks and moves all times to the first one's."""

@@ -62,7 +62,7 @@ def rows_of(process: ProcessOperations) -> slice:
     return slice(process.first_row, process.first_row + process.rows)
 
 
-def _chunks(bundle: Bundle) -> list[tuple[ProcessOperations, slice]]:
+def chunks_of(bundle: Bundle) -> list[tuple[ProcessOperations, slice]]:
     """Some thousand rows of a process at a time."""
     return [
         (process, slice(process.first_row + rows.start, process.first_row + rows.stop))
@@ -89,7 +89,7 @@ class CompleteSizes(Stage):
     functions: npt.NDArray[Any]  # codes of those that count one rank's share
 
     def __call__(self, bundle: Bundle) -> None:
-        for _, rows in _chunks(bundle):
+        for _, rows in chunks_of(bundle):
             names = ("communicator", "function", "size_bytes")
             comm, function, size = self.operations.of(rows, names).values()
             own = np.flatnonzero((comm != NONE) & np.isin(function, self.functions))
@@ -122,7 +122,7 @@ class NumberBySequence(Stage):
 
     def __call__(self, bundle: Bundle) -> None:
         names = ("call_order", "communicator", "replay", "form", "inferred", "sequence")
-        for _, rows in _chunks(bundle):
+        for _, rows in chunks_of(bundle):
             columns = self.operations.of(rows, names)
             columns["call_order"] = columns["call_order"].copy()
             number_by_sequence(columns, self.communicators)
@@ -146,7 +146,7 @@ class CountModules(Stage):
 
     def __call__(self, bundle: Bundle) -> Ints:
         counts = np.zeros(self.modules, np.int64)
-        for _, rows in _chunks(bundle):
+        for _, rows in chunks_of(bundle):
             own = self.operations.of(rows, ("module",))["module"]
             counts += np.bincount(own[own != NONE], minlength=self.modules)
         return counts
@@ -168,7 +168,7 @@ class FindBounds(Stage):
     def bounds(self, bundle: Bundle) -> CollectiveBounds:
         """Bounds of some processes."""
         bounds = self.empty()
-        for process, rows in _chunks(bundle):
+        for process, rows in chunks_of(bundle):
             bounds.add(self.operations.of(rows), process.width_ns)
         return bounds
 
@@ -183,7 +183,7 @@ class MoveTimes(Stage):
     clocks: HostClocks
 
     def __call__(self, bundle: Bundle) -> None:
-        in_threads(self._move, _chunks(bundle), self.threads)
+        in_threads(self._move, chunks_of(bundle), self.threads)
 
     def _move(self, chunk: tuple[ProcessOperations, slice]) -> None:
         process, rows = chunk
@@ -342,7 +342,7 @@ class SetWaits(Stage):
                 self.operations.replace(rows, {"call_order": restored})
             self.operations.write(rows, values)
 
-        in_threads(set_waits, _chunks(bundle), self.threads)
+        in_threads(set_waits, chunks_of(bundle), self.threads)
 
 
 # ---- what is not on record ----
@@ -355,7 +355,7 @@ class SeeInstances(Stage):
     def __call__(self, bundle: Bundle) -> list[SeenInstances]:
         return [
             seen_instances(self.operations.of(rows, OF_SEEN), self.partly_recorded)
-            for _, rows in _chunks(bundle)
+            for _, rows in chunks_of(bundle)
         ]
 
 
@@ -368,7 +368,8 @@ class FirstTimesOf(Stage):
     def __call__(self, bundle: Bundle) -> list[FirstTimes]:
         missing = map_missing(self.operations.folder, self.instances)
         return [
-            first_times(self.operations.of(rows, OF_TIMES), missing) for _, rows in _chunks(bundle)
+            first_times(self.operations.of(rows, OF_TIMES), missing)
+            for _, rows in chunks_of(bundle)
         ]
 
 

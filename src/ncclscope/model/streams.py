@@ -41,11 +41,12 @@ NEEDED = ("communicator", "call_order", "form", "replay", "inferred", "function"
           "rank", "peer")  # fmt: skip
 # Columns that say who waits for whom in an operation.
 MEETS_NEEDED = ("source", "symmetric", "form", "algorithm", "start_ns", "end_ns", "function")
-_SOUND_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-event")]
+_STAMPS = [SOURCES.index(name) for name in ("gpu", "gpu-repaired")]
+_EVENT = SOURCES.index("gpu-event")
 # Starts by CUDA events are as exact in short operations, whose durations they do not show.
 ROUGH = SOURCES.index("gpu-event-rough")
 _STARTED_SOURCES = [
-    *(SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-event", "gpu-early")), ROUGH,
+    *_STAMPS, _EVENT, SOURCES.index("gpu-early"), ROUGH,
 ]  # fmt: skip
 # A stream's code: kind << 60 | communicator << 40 | function or source rank << 20 | destination.
 _BITS = 20
@@ -60,7 +61,7 @@ class Rules:
     """What an operation's function and algorithm promise, by the codes of their names."""
 
     meets: npt.NDArray[np.int8]  # by function; the last place stands for NONE
-    sound: Bools  # by algorithm; likewise
+    sound: Bools  # by algorithm whether its stop stamps are exact; likewise
     send: int  # code of "Send", NONE where no function has that name
 
 
@@ -75,11 +76,18 @@ def rules_of(functions: Sequence[str], algorithms: Sequence[str]) -> Rules:
 def meets_of(columns: Columns, rules: Rules, rough: bool = False) -> npt.NDArray[np.int8]:
     """By operation who waits for whom in it; NOBODY where its times do not show that. `rough`: also
     of operations that are too short for CUDA events: the rank that comes last has the shortest.
+
+    The second event is behind the whole kernel, so it is exact with every algorithm.
     """
-    sources = [*_SOUND_SOURCES, ROUGH] if rough else _SOUND_SOURCES
-    sound = np.isin(columns["source"], sources) & (columns["symmetric"] != 1)
-    sound &= (columns["form"] == COLLECTIVE) & rules.sound[columns["algorithm"]]
-    sound &= (columns["start_ns"] != NONE) & (columns["end_ns"] != NONE)
+    source = columns["source"]
+    sound = np.isin(source, _STAMPS) & (columns["symmetric"] != 1)
+    sound &= rules.sound[columns["algorithm"]]
+    sound |= np.isin(source, [_EVENT, ROUGH] if rough else [_EVENT])
+    sound &= (
+        (columns["form"] == COLLECTIVE)
+        & (columns["start_ns"] != NONE)
+        & (columns["end_ns"] != NONE)
+    )
     return np.where(sound, rules.meets[columns["function"]], NOBODY).astype(np.int8)
 
 

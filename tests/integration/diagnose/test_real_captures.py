@@ -17,8 +17,8 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("real")
-    for name in ("trace1", "trace2", "slow2"):
-        with tarfile.open(DATA / "captures" / f"h200-fsdp2-{name}.tar.xz") as packed:
+    for name in ("fsdp2-trace1", "fsdp2-trace2", "fsdp2-slow2", "late-rank-sampled"):
+        with tarfile.open(DATA / "captures" / f"h200-{name}.tar.xz") as packed:
             packed.extractall(folder, filter="data")
     return folder
 
@@ -76,3 +76,18 @@ def test_equal_jobs_are_equal_both_ways_and_the_slow_one_is_slower(captures: Pat
     assert gate("trace2", "trace1") == 0
     assert gate("trace1", "slow2") == 3
     assert gate("trace2", "slow2") == 3
+
+
+def test_a_sample_says_who_waited_how_long_for_whom_like_the_times_of_all_kernels(
+    captures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The clocks of CUDA events were off by up to 2 ms, which is as late as the late rank is."""
+    answer = ask(capsys, "report", captures / "late-rank-sampled")
+    by_function = {row["function"]: row for row in answer["operations"]}
+    for function, share in (("AllGather", 0.41), ("ReduceScatter", 0.07)):
+        estimate = by_function[function]["sample"]["wait_share"]
+        assert estimate["low"] <= share <= estimate["high"]
+    first, *others = answer["ranks"]
+    assert first["rank"] == 3
+    assert all(first["caused_wait_ns"] > 20 * other["caused_wait_ns"] for other in others)
+    assert answer["arrivals"]["clock_error_ns"] < 100_000

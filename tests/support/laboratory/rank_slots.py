@@ -111,7 +111,8 @@ class RankWriter:
         self, folder: ProcessFolder, kernels: list[Kernel], launches: Handles
     ) -> None:
         """LaunchTime events: CUDA events around launches that sampling chose. The first one is
-        reached before the kernel starts, EVENT_EXCESS_NS in the median.
+        reached before the kernel starts, EVENT_EXCESS_NS in the median. Both are seen to be over
+        at the next chosen launch, or when the rank ends.
         """
         process, chosen = self._process, np.flatnonzero(self._is_sampled(kernels))
         clock = process.ranks.index(self._rank)
@@ -122,7 +123,10 @@ class RankWriter:
         end = np.array([kernel.end_ns for kernel in own])
         early = self._rng.integers(EVENT_EXCESS_NS // 2, EVENT_EXCESS_NS * 3 // 2, len(own))
         start = np.array([kernel.start_ns for kernel in own]) - early
-        seen_ns = process.host_ns(end) + self._rng.integers(2_000, 6_000, len(own))
+        over_ns = process.host_ns(end)
+        looks_ns = np.append(np.sort(launch_ns), max(over_ns.max(), launch_ns.max()) + 1_000_000)
+        seen_ns = looks_ns[np.searchsorted(looks_ns, over_ns, side="right")]
+        seen_ns = seen_ns + self._rng.integers(2_000, 6_000, len(own))
         placed = self._poller.place(len(own), np.empty(0, np.int64), int(seen_ns.max()) + 1_000_000)
         _put(
             placed, np.arange(len(own)), "LaunchTime", _STOPPED, parent=launches[chosen],

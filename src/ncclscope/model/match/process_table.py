@@ -1,6 +1,6 @@
 """Processes and nodes of a whole capture, as rows that operations refer to."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -139,6 +139,11 @@ class ProcessTable:
             local = np.array(edges, np.int64)
             begin, end = to_reference(self.rows[process].node, local).tolist()
             self._windows[place] = process, begin, end
+
+    def set_gpu_clock_errors(self, error_ns: Mapping[int, int]) -> None:
+        """Sets how far GPU times of some processes may be off on their hosts' clocks."""
+        for process, error in error_ns.items():
+            self.rows[process] = replace(self.rows[process], gpu_clock_error_ns=error)
 
     def windows(self) -> Columns:
         """When processes that paused recorded single calls."""

@@ -9,7 +9,7 @@ from ncclscope.model.schema import SCHEMA_VERSION
 from ncclscope.model.store.saved_model import FOLDER
 
 # Rises when what is saved changes; models of other versions are made again.
-_VERSION = 9
+_VERSION = 10
 _MADE_FOLDERS = (FOLDER, "timeline")  # made of the capture, by the saved model and by `timeline`
 
 
