@@ -1,4 +1,4 @@
-"""Clocks of nodes brought together by the ends of collectives, where they are known badly.
+"""Clocks brought together by the ends of collectives, where they are known badly.
 
 What is on record bounds the offset of two clocks from both sides. A rank that always comes last
 looks like an offset, so the bounds are wide then, and waits within them are nobody's. But in a
@@ -7,6 +7,8 @@ offset that lets ends agree is the likely one. How well they agree is the error 
 
     bounds         ──[·······················]──   20 ms wide: the late rank's lateness
     ends agree     ──────────[·]────────────────   some 10 µs wide
+
+All of a node's times are by one clock, but times by CUDA events: each rank has its own for these.
 """
 
 import math
@@ -34,10 +36,10 @@ _LEAST_ERROR_NS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Ends of collectives across nodes, the mean of each node in each meeting."""
+    """Ends of collectives across clocks, the mean of each clock in each meeting."""
 
     meeting: Ints
-    node: Ints
+    clock: Ints
     window: Ints  # of the meeting
     end_ns: Floats  # since the first
     window_ns: int
@@ -49,21 +51,24 @@ def with_agreeing_ends(run: Run, kernels: Kernels) -> Kernels:
     doubtful = kernels.error_ns > GOOD_ERROR_NS
     if not doubtful.any() or (node == NONE).any():
         return kernels
+    clock = _clock_of(run, kernels, node)
     origin = int(kernels.events_ns.min())
-    ends = _ends(run, kernels, node, origin)
+    ends = _ends(run, kernels, clock, origin)
     if ends is None:
         return kernels
     windows = max(int(kernels.events_ns.max() - origin) // ends.window_ns, 0) + 1
-    offset, most = np.zeros((int(node.max()) + 1, windows)), float(kernels.error_ns.max())
+    offset, most = np.zeros((int(clock.max()) + 1, windows)), float(kernels.error_ns.max())
     left = ends
     for _ in range(_PASSES):  # lines between windows leave less than windows do
         offset = np.clip(offset + _offsets(left, *offset.shape), -most, most)
-        (shift,) = _at(offset, ends.window_ns, ends.node, ends.end_ns)
+        (shift,) = _at(offset, ends.window_ns, ends.clock, ends.end_ns)
         left = replace(ends, end_ns=ends.end_ns + shift)
     error = _residual(left)
     # Each time by itself: a kernel may run for long, and the next one starts right after its end.
-    times = (*kernels.events_ns.T, kernels.launched_ns)
-    call, start, end, launched = _at(offset, ends.window_ns, node, *(t - origin for t in times))
+    call_ns, start_ns, end_ns = (kernels.events_ns - origin).T
+    of_node, place = _of_nodes(offset, clock, node)
+    start, end = _at(offset, ends.window_ns, clock, start_ns, end_ns)
+    call, launched = _at(of_node, ends.window_ns, place, call_ns, kernels.launched_ns - origin)
     return replace(
         kernels,
         events_ns=kernels.events_ns + np.column_stack([call, start, end]),
@@ -72,8 +77,29 @@ def with_agreeing_ends(run: Run, kernels: Kernels) -> Kernels:
     )
 
 
-def _ends(run: Run, kernels: Kernels, node: Ints, origin: int) -> _Ends | None:
-    """Ends by meeting and node; None where no collective joins nodes whose clocks are doubtful."""
+def _clock_of(run: Run, kernels: Kernels, node: Ints) -> Ints:
+    """By kernel the clock of its times: its node's, or its rank's where these are by events."""
+    processes, process_of = run.model.processes, run.process_of
+    by_events = [processes[process_of[rank]].event_error_ns > 0 for rank in kernels.ranks.tolist()]
+    own = int(node.max()) + 1 + kernels.rank
+    _, clock = np.unique(
+        np.where(np.array(by_events)[kernels.rank], own, node), return_inverse=True
+    )
+    return np.asarray(clock.reshape(-1))
+
+
+def _of_nodes(offset: Floats, clock: Ints, node: Ints) -> tuple[Floats, Ints]:
+    """Offsets of the hosts' own times by node, the mean of its clocks, and each kernel's node."""
+    _, place = np.unique(node, return_inverse=True)
+    place = place.reshape(-1)
+    pairs = np.unique(np.stack([place, clock]), axis=1)
+    sums = np.zeros((int(place.max()) + 1, offset.shape[1]))
+    np.add.at(sums, pairs[0], offset[pairs[1]])
+    return sums / np.bincount(pairs[0])[:, None], place
+
+
+def _ends(run: Run, kernels: Kernels, clock: Ints, origin: int) -> _Ends | None:
+    """Ends by meeting and clock; None where no collective joins clocks that are doubtful."""
     words = run.model.words
     rows = np.flatnonzero((kernels.meeting != NONE) & (kernels.error_ns > GOOD_ERROR_NS))
     columns = {name: run.operations[name][kernels.row[rows]] for name in MEETS_NEEDED}
@@ -84,30 +110,29 @@ def _ends(run: Run, kernels: Kernels, node: Ints, origin: int) -> _Ends | None:
         rows = rows[kernels.meeting[rows] % every == 0]
     if not len(rows):
         return None
-    nodes = int(node.max()) + 1
+    clocks = int(clock.max()) + 1
     key, place = np.unique(
-        kernels.meeting[rows].astype(np.int64) * nodes + node[rows], return_inverse=True
+        kernels.meeting[rows].astype(np.int64) * clocks + clock[rows], return_inverse=True
     )
     place = place.reshape(-1)
     end = (kernels.events_ns[rows, 2] - origin).astype(np.float64)
     mean = np.bincount(place, end) / np.bincount(place)
-    meeting = key // nodes
+    meeting = key // clocks
     joined = np.bincount(meeting)[meeting] > 1
     if not joined.any():
         return None
-    meeting, of_node, mean = meeting[joined], (key % nodes)[joined], mean[joined]
-    # All ends of a meeting are in one window: those of nodes whose clock is ahead would be in the
-    # next one.
+    meeting, of_clock, mean = meeting[joined], (key % clocks)[joined], mean[joined]
+    # All ends of a meeting are in one window: those of a clock that is ahead would be in the next.
     first = np.full(int(meeting.max()) + 1, np.inf)
     np.minimum.at(first, meeting, mean)
-    window_ns = _window_ns(of_node, float(mean.max() - mean.min()))
+    window_ns = _window_ns(of_clock, float(mean.max() - mean.min()))
     window = (first[meeting] // window_ns).astype(np.int64)
-    return _Ends(meeting, of_node, window, mean, window_ns)
+    return _Ends(meeting, of_clock, window, mean, window_ns)
 
 
-def _window_ns(node: Ints, span_ns: float) -> int:
-    """A window in which the usual node has enough ends."""
-    count = np.bincount(node)
+def _window_ns(clock: Ints, span_ns: float) -> int:
+    """A window in which the usual clock has enough ends."""
+    count = np.bincount(clock)
     usual = float(np.median(count[count > 0]))
     seconds = span_ns / _WINDOW_NS
     return _WINDOW_NS * max(math.ceil(_LEAST_ENDS * seconds / usual), 1)
@@ -120,24 +145,24 @@ def _differences(ends: _Ends, shift: Floats | float) -> Floats:
     return np.asarray(mean[ends.meeting] - end)
 
 
-def _offsets(ends: _Ends, nodes: int, windows: int) -> Floats:
-    """By node and window what to add to its clock."""
-    offset = np.zeros((nodes, windows))
-    key = ends.node * windows + ends.window
-    count = np.bincount(key, minlength=nodes * windows).reshape(nodes, windows)
+def _offsets(ends: _Ends, clocks: int, windows: int) -> Floats:
+    """By clock and window what to add to it."""
+    offset = np.zeros((clocks, windows))
+    key = ends.clock * windows + ends.window
+    count = np.bincount(key, minlength=clocks * windows).reshape(clocks, windows)
     enough = count >= min(_LEAST_ENDS, int(count.max()))
     ends, key = _of_known(ends, key, enough)
     known = np.maximum(enough.sum(axis=0), 1)
     for _ in range(_ROUNDS):
-        late = (_differences(ends, offset[ends.node, ends.window]) + _SHIFT).astype(np.int64)
-        median = quantile_by_group(key, nodes * windows, late, 0.5).reshape(nodes, windows)
+        late = (_differences(ends, offset[ends.clock, ends.window]) + _SHIFT).astype(np.int64)
+        median = quantile_by_group(key, clocks * windows, late, 0.5).reshape(clocks, windows)
         step = np.where(enough, np.nan_to_num(median, nan=_SHIFT) - _SHIFT, 0.0)
         # What all clocks are shifted by is no difference, and would grow from round to round.
         step = np.where(enough, step - step.sum(axis=0) / known, 0.0)
         offset += step
         if np.abs(step).max() < 1_000:
             break
-    for row in range(nodes):  # windows with few ends are on a line with their neighbours
+    for row in range(clocks):  # windows with few ends are on a line with their neighbours
         places = np.flatnonzero(enough[row])
         if len(places):
             offset[row] = _on_line(places, offset[row, places], np.arange(windows))
@@ -160,7 +185,7 @@ def _of_known(ends: _Ends, key: Ints, enough: Bools) -> tuple[_Ends, Ints]:
     """
     kept = enough.reshape(-1)[key]
     known = _Ends(
-        ends.meeting[kept], ends.node[kept], ends.window[kept], ends.end_ns[kept], ends.window_ns
+        ends.meeting[kept], ends.clock[kept], ends.window[kept], ends.end_ns[kept], ends.window_ns
     )
     return known, key[kept]
 
@@ -171,14 +196,14 @@ def _residual(ends: _Ends) -> int:
     return max(int(2 * np.quantile(apart, 0.9)), _LEAST_ERROR_NS)
 
 
-def _at(offset: Floats, window_ns: int, node: Ints, *times_ns: Ints | Floats) -> tuple[Ints, ...]:
-    """Offsets at some times of each node: straight lines between the middles of windows."""
+def _at(offset: Floats, window_ns: int, clock: Ints, *times_ns: Ints | Floats) -> tuple[Ints, ...]:
+    """Offsets at some times of each clock: straight lines between the middles of windows."""
     middles: Floats = np.arange(offset.shape[1], dtype=np.float64) + 0.5
-    shifts = tuple(np.zeros(len(node), np.int64) for _ in times_ns)
-    order = np.argsort(node, kind="stable")  # once: there may be a thousand nodes
-    for own in np.split(order, np.flatnonzero(np.diff(node[order])) + 1):
+    shifts = tuple(np.zeros(len(clock), np.int64) for _ in times_ns)
+    order = np.argsort(clock, kind="stable")  # once: there may be a thousand clocks
+    for own in np.split(order, np.flatnonzero(np.diff(clock[order])) + 1):
         if len(own):
-            row = int(node[own[0]])
+            row = int(clock[own[0]])
             for shift, time in zip(shifts, times_ns, strict=True):
                 shift[own] = _on_line(middles, offset[row], time[own] / window_ns).astype(np.int64)
     return shifts

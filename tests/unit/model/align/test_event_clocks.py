@@ -67,7 +67,7 @@ def job(
 
 @pytest.mark.parametrize("ranks", [2, 4, 8, 16])
 def test_ranks_are_on_one_clock_within_what_is_said(ranks: int) -> None:
-    for seed in range(4):
+    for seed in range(2):
         made = job(seed, ranks, 1.5 * MS, 2 * MS, late_ns=3 * MS)
         clocks = align_event_clocks(made.times, [0] * ranks)
         assert len(clocks) == ranks
