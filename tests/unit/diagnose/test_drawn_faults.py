@@ -63,6 +63,10 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(24532, [(0,), (7,)], id="late more often, and not by more in sum"),
         pytest.param(24623, [(1,)], id="a time in which a rank is slow hides no work"),
         pytest.param(24790, [(10, 11), (0,)], id="each gains more than the next one would"),
+        pytest.param(25117, [(5,)], id="a late rank among random pauses that cost nothing"),
+        pytest.param(25149, [(4,)], id="the same, in a part of the run"),
+        pytest.param(25046, [(10,), (14,)], id="two late ranks, and their host by chance"),
+        pytest.param(25127, [(2,)], id="exchanges of a rank that comes late to them"),
         pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
     ],
 )

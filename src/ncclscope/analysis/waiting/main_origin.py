@@ -31,11 +31,15 @@ _TIMES_OTHERS = 3.0  # what the run gains without any other rank's delays
 # The same, and what began on any other rank, where ranks are tied loosely or the record has gaps: a
 # rank may be ahead of others there, and nobody loses time by that.
 _FAR_MORE = 4.0
+# The same, where others have delays of that length nearly as often: random pauses, of which most
+# cost nothing. In 190 healthy random jobs the rank that gains most gained 2.4 % of the run at most,
+# 1.4 times what the next one gained.
+_ALONE = 6.0
 
 
 def main_origin(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
-    """This rank, where it is no chance, and where the run is much shorter without its delays, and
-    hardly without those of any other one.
+    """This rank, where the run is much shorter without its delays, and hardly without those of any
+    other one: far less where other ranks are late about as often.
     """
     ranks = waiting.kernels.ranks
     if len(ranks) > _MOST_RANKS or len(waiting.kernels) > MOST_KERNELS:
@@ -62,7 +66,7 @@ def main_origin(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
     long &= (waiting.charges.by_event.reshape(-1, 3)[:, :2] > 0) & ~waiting.start_up[:, None]
     times = sums_by_rank(waiting, long.sum(axis=1).astype(np.float64))
     if not is_no_chance(float(times[place]), float(times[~alone].max())):
-        return ()
+        times_others = _ALONE
 
     now_ns = run_ns(waiting.arrivals.events_ns)
 
@@ -73,7 +77,8 @@ def main_origin(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
     gained = gained_ns(int(ranks[place]))
     if gained < LEAST_OF_RUN * waiting.judged_ns:
         return ()
-    most = max((gained_ns(rank) for rank in ranks[others].tolist()), default=0)
+    others = habit if times_others < _ALONE else np.ones(len(ranks), bool)
+    most = max((gained_ns(rank) for rank in ranks[others & ~alone].tolist()), default=0)
     return (int(ranks[place]),) if gained >= times_others * most else ()
 
 

@@ -257,12 +257,12 @@ def _slowness(links: Links, row: int) -> str:
     return f"{links.slowness[row]:.3g} times as slow as its peers"
 
 
-def _are_late(context: RuleContext, pair: tuple[int, int]) -> bool:
-    """Whether both ranks are late: what is left of an exchange behind the last start is of few
-    transfers then, and varies.
+def _are_late(context: RuleContext, ranks: tuple[int, ...]) -> bool:
+    """Whether all of these ranks are late: what is left of an exchange behind the last start is of
+    few transfers then, and varies.
     """
     causes = context.root_causes
-    return causes is not None and {delays.rank for delays in causes.ranks}.issuperset(pair)
+    return causes is not None and {delays.rank for delays in causes.ranks}.issuperset(ranks)
 
 
 def _pair_finding(
@@ -344,7 +344,7 @@ def _rank_finding(
     prediction = _without_links(context, links, rows, what)
     if prediction is not None:
         share = prediction.gained_share_of_sends
-    if share < LEAST_SHARE:
+    if share < (PROBLEM_SHARE if _are_late(context, (rank,)) else LEAST_SHARE):
         return []
     return [
         Finding(
