@@ -1,10 +1,12 @@
 """Captures of all sorts, with which readers have to agree."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from ncclscope.simulation.scenario import Call, Communicators, Range, Scenario, Wrong
+from tests.support.laboratory.kinds import all_kinds
 from tests.support.player import TRANSCRIPTS
 from tests.support.rooted_job import record_rooted
 from tests.support.writer import ALL_KINDS_OF_WORK, SyntheticSpec, from_transcript, synthetic
@@ -38,6 +40,13 @@ def lost_calls_and_a_mismatch(capture: Path) -> None:
         ranges=(Range("step {step}", 0, 2), Range("FSDP::all_gather (blocks.1)", 1, 1)),
     )  # fmt: skip
     write_scenario(capture, scenario, 7, dropped={1: (3, 5)})
+
+
+def times_by_events(capture: Path) -> None:
+    """Two hosts of four ranks, on which a sample is timed by CUDA events."""
+    kind = all_kinds()["ddp 8 on 2 hosts, late rank"]
+    sampled = replace(kind.recording, timed_every=2)
+    replace(kind, recording=sampled).write(capture, 1)
 
 
 MIXED: dict[str, Callable[[Path], object]] = {

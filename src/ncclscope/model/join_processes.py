@@ -14,7 +14,7 @@ import numpy as np
 
 from ncclscope.arrays.types import Ints
 from ncclscope.model.align.bounds import bounds_of_steps, join_steps
-from ncclscope.model.align.event_clocks import align_event_clocks
+from ncclscope.model.align.event_clocks import align_event_clocks, ranks_by_node
 from ncclscope.model.align.host_clocks import HostClocks, solve
 from ncclscope.model.engine import Engine, ProcessOperations, Result
 from ncclscope.model.event_clock_stages import FindEventTimes, MoveEventTimes
@@ -129,7 +129,8 @@ class JoinProcesses:
         stage = FindEventTimes(*self._common, job.streams.streams(), self._rules, excess_ns)
         times = list(itertools.chain(*self._map(stage)))
         nodes = [row.node for row in job.process_rows]
-        clocks = {(own.process, own.rank): own for own in align_event_clocks(times, nodes)}
+        aligned = self.engine.map(align_event_clocks, ranks_by_node(times, nodes))
+        clocks = {(own.process, own.rank): own for own in itertools.chain(*aligned)}
         if not clocks:
             return
         self._map(MoveEventTimes(*self._common, clocks))

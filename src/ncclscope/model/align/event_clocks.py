@@ -16,7 +16,7 @@ of every one of them allows it.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,32 +54,41 @@ class RankClock:
     on_host_ns: int  # against the host's own times
 
 
-def align_event_clocks(ranks: Sequence[EventTimes], nodes: Sequence[int]) -> list[RankClock]:
-    """The clocks of those ranks whose times other ranks of their node make better. `nodes`: of all
-    processes. Nodes with more ranks than machines have GPUs are left as they are.
+@dataclass(frozen=True, slots=True)
+class NodeRanks:
+    """Ranks of one node, and whether all of its processes have times by CUDA events."""
+
+    times: tuple[EventTimes, ...]
+    everybody: bool
+
+
+def ranks_by_node(times: Iterable[EventTimes], nodes: Sequence[int]) -> list[NodeRanks]:
+    """Ranks of nodes that can be aligned. `nodes`: of all processes. Nodes with more ranks than
+    machines have GPUs are left out.
     """
     by_node: dict[int, list[EventTimes]] = {}
-    for times in ranks:
-        by_node.setdefault(times.node, []).append(times)
+    for own in times:
+        by_node.setdefault(own.node, []).append(own)
     processes = Counter(nodes)
-    clocks: list[RankClock] = []
-    for node, own in by_node.items():
-        if 1 < len(own) <= MOST_NODES:
-            everybody = len({times.process for times in own}) == processes[node]
-            clocks += _align_node(own, everybody)
-    return clocks
+    return [
+        NodeRanks(tuple(ranks), len({own.process for own in ranks}) == processes[node])
+        for node, ranks in by_node.items()
+        if 1 < len(ranks) <= MOST_NODES
+    ]
 
 
-def _align_node(ranks: list[EventTimes], everybody: bool) -> Iterator[RankClock]:
-    bounds = _bounds_of(ranks)
-    if not len(bounds):
-        return
-    clocks = solve([0] * len(ranks), bounds)
-    for number in range(len(clocks.clusters)):
-        members = [place for place, node in enumerate(clocks.nodes) if node.cluster == number]
-        if len(members) > 1:
-            alone = everybody and len(members) == len(ranks)
-            yield from _place_on_host(ranks, members, clocks, alone)
+def align_event_clocks(node: NodeRanks) -> list[RankClock]:
+    """The clocks of those ranks whose times the other ranks make better."""
+    ranks, bounds = node.times, _bounds_of(node.times)
+    aligned: list[RankClock] = []
+    if len(bounds):
+        clocks = solve([0] * len(ranks), bounds)
+        for number in range(len(clocks.clusters)):
+            members = [place for place, own in enumerate(clocks.nodes) if own.cluster == number]
+            if len(members) > 1:
+                alone = node.everybody and len(members) == len(ranks)
+                aligned += _place_on_host(ranks, members, clocks, alone)
+    return aligned
 
 
 def _bounds_of(ranks: Sequence[EventTimes]) -> Bounds:
@@ -97,7 +106,7 @@ def _bounds_of(ranks: Sequence[EventTimes]) -> Bounds:
 
 
 def _place_on_host(
-    ranks: list[EventTimes], members: list[int], clocks: HostClocks, alone: bool
+    ranks: Sequence[EventTimes], members: list[int], clocks: HostClocks, alone: bool
 ) -> Iterator[RankClock]:
     """The clocks of ranks that are tied to each other, in the middle of what their mappings allow;
     none where these are closer than operations show. `alone`: no other rank of the node is there,

@@ -28,11 +28,12 @@ ppm. That decides how good offsets are at the ends of a capture, beyond the last
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.arrays.types import Floats
+from ncclscope.arrays.types import Floats, Ints
 from ncclscope.model.align.stretch import Points, Slopes, Stretch
 
 # All but _WANDER and _FAR_NS were tried with smaller and larger values on ten simulated jobs whose
@@ -201,11 +202,17 @@ def _straight(
     return ClockOffsets(knots, offset, error, between, float(slack_ratio.min()))
 
 
+@cache
+def _pairs(count: int) -> tuple[Ints, Ints]:
+    """The places of all pairs; made once, because slopes are narrowed thousands of times."""
+    return np.triu_indices(count, 1)
+
+
 def _slopes(centre: Floats, low: Floats, high: Floats, most: Floats) -> tuple[Floats, Floats]:
     """Slopes of the flattest and the steepest line of each node that pass all windows; `most`: the
     largest slope that is possible.
     """
-    i, j = np.triu_indices(len(centre), 1)
+    i, j = _pairs(len(centre))
     apart = (centre[j] - centre[i])[:, None]
     steepest = ((high[j] - low[i]) / apart).min(axis=0)
     flattest = ((low[j] - high[i]) / apart).max(axis=0)

@@ -10,12 +10,17 @@ from ncclscope.model.align.event_clocks import (
     EventTimes,
     RankClock,
     align_event_clocks,
+    ranks_by_node,
 )
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 US = 1_000
 MS = 1_000_000
+
+
+def aligned(times: list[EventTimes], nodes: list[int]) -> list[RankClock]:
+    return [clock for node in ranks_by_node(times, nodes) for clock in align_event_clocks(node)]
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ def job(
 def test_ranks_are_on_one_clock_within_what_is_said(ranks: int) -> None:
     for seed in range(2):
         made = job(seed, ranks, 1.5 * MS, 2 * MS, late_ns=3 * MS)
-        clocks = align_event_clocks(made.times, [0] * ranks)
+        clocks = aligned(made.times, [0] * ranks)
         assert len(clocks) == ranks
         left = [made.left_ns(clock).mean() for clock in clocks]
         among_ns = clocks[0].among_ns
@@ -88,7 +93,7 @@ def test_a_rank_that_is_late_to_all_of_them_may_be_one_whose_clock_is_behind() -
         EventTimes(own.process, own.rank, 0, 5 * MS, own.row, own.start_ns, own.end_ns + 3 * MS)
         for own in made.times[:3]
     ]
-    clocks = align_event_clocks([*others, always], [0] * 4)
+    clocks = aligned([*others, always], [0] * 4)
     assert all(2 * clock.among_ns > 3 * MS for clock in clocks)
 
 
@@ -96,7 +101,7 @@ def test_all_ranks_together_are_put_where_the_best_mapping_allows() -> None:
     made = job(1, 4, 1.0, 2 * MS)
     times = [*made.times]
     times[2] = EventTimes(2, 2, 0, 100 * US, times[2].row, times[2].start_ns, times[2].end_ns)
-    clocks = align_event_clocks(times, [0] * 4)
+    clocks = aligned(times, [0] * 4)
     assert max(clock.on_host_ns for clock in clocks) < 600 * US
     assert all(np.abs(made.left_ns(clock)).max() < 600 * US for clock in clocks)
 
@@ -106,22 +111,22 @@ def test_ranks_that_no_operation_ties_stay_where_they_are() -> None:
     apart = EventTimes(
         1, 1, 0, 2 * MS, made.times[1].row + 1000, made.times[1].start_ns, made.times[1].end_ns
     )
-    assert align_event_clocks([made.times[0], apart], [0, 0]) == []
-    assert align_event_clocks(made.times[:1], [0]) == []
+    assert aligned([made.times[0], apart], [0, 0]) == []
+    assert aligned(made.times[:1], [0]) == []
     other_host = EventTimes(
         1, 1, 1, 2 * MS, made.times[1].row, made.times[1].start_ns, made.times[1].end_ns
     )
-    assert align_event_clocks([made.times[0], other_host], [0, 1]) == []
+    assert aligned([made.times[0], other_host], [0, 1]) == []
 
 
 def test_a_mapping_that_is_closer_than_operations_show_stays() -> None:
     made = job(3, 4, 1 * US, 5 * US, wire_ns=2 * MS)
-    assert align_event_clocks(made.times, [0] * 4) == []
+    assert aligned(made.times, [0] * 4) == []
 
 
 def test_a_rank_without_events_is_compared_by_the_hosts_clock() -> None:
     made = job(4, 3, 1 * MS, 2 * MS)
-    alone = align_event_clocks(made.times, [0, 0, 0])
-    with_another = align_event_clocks(made.times, [0, 0, 0, 0])
+    alone = aligned(made.times, [0, 0, 0])
+    with_another = aligned(made.times, [0, 0, 0, 0])
     for own, other in zip(alone, with_another, strict=True):
         assert other.among_ns == other.on_host_ns == own.on_host_ns > own.among_ns
