@@ -14,7 +14,7 @@ import numpy as np
 
 from ncclscope.arrays.types import Ints
 from ncclscope.model.align.bounds import bounds_of_steps, join_steps
-from ncclscope.model.align.event_clocks import align_event_clocks, ranks_by_node
+from ncclscope.model.align.event_clocks import RankClock, align_event_clocks, ranks_by_node
 from ncclscope.model.align.host_clocks import HostClocks, solve
 from ncclscope.model.engine import Engine, ProcessOperations, Result
 from ncclscope.model.event_clock_stages import FindEventTimes, MoveEventTimes
@@ -135,13 +135,15 @@ class JoinProcesses:
             return
         self._map(MoveEventTimes(*self._common, clocks))
         self.operations.adopt("start_ns", "end_ns")
+        ranks_of: dict[int, list[RankClock | None]] = {}
+        for own in times:
+            ranks_of.setdefault(own.process, []).append(clocks.get((own.process, own.rank)))
         on_host_ns = dict[int, int]()
-        for process in {own.process for own in times}:
-            own = [clocks.get((t.process, t.rank)) for t in times if t.process == process]
-            known = [clock for clock in own if clock is not None]
-            if len(known) == len(own):
-                job.among_ns[process] = max(clock.among_ns for clock in known)
-                on_host_ns[process] = max(clock.on_host_ns for clock in known)
+        for process, ranks in ranks_of.items():
+            known = [rank for rank in ranks if rank is not None]
+            if len(known) == len(ranks):
+                job.among_ns[process] = max(rank.among_ns for rank in known)
+                on_host_ns[process] = max(rank.on_host_ns for rank in known)
         job.registry.processes.set_gpu_clock_errors(on_host_ns)
         self.bundles[:] = self.engine.bundles(job.processes())
 

@@ -85,7 +85,8 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         gained_ns = best - run_ns(events)
         # Behind late ranks many others are left that are longer by chance: a replay without any
         # such delays gains, too.
-        if rounds > 0 and len(ranks) > _FEW and gained_ns < _LEAST_OF_ONE * waiting.judged_ns:
+        many_left = rounds > 0 and len(ranks) > _FEW and not hidden
+        if many_left and gained_ns < _LEAST_OF_ONE * waiting.judged_ns:
             by_chance |= set(ranks)
         elif gained_ns >= LEAST_GAIN * waiting.judged_ns or hidden:
             kept = replace(change, ranks=tuple(r for r in change.ranks if r not in by_chance))
