@@ -47,11 +47,12 @@ class _Ends:
 
 def with_agreeing_ends(run: Run, kernels: Kernels) -> Kernels:
     """Kernels on clocks whose collectives end together; as they are where clocks are good."""
-    node = run.node_of[kernels.ranks[kernels.rank]]
+    node_of = run.node_of[kernels.ranks]
     doubtful = kernels.error_ns > GOOD_ERROR_NS
-    if not doubtful.any() or (node == NONE).any():
+    if not doubtful.any() or (node_of == NONE).any():
         return kernels
-    clock = _clock_of(run, kernels, node)
+    clock_of = _clocks_of_ranks(run, kernels, node_of)
+    node, clock = node_of[kernels.rank], clock_of[kernels.rank]
     origin = int(kernels.events_ns.min())
     ends = _ends(run, kernels, clock, origin)
     if ends is None:
@@ -66,9 +67,14 @@ def with_agreeing_ends(run: Run, kernels: Kernels) -> Kernels:
     error = _residual(left)
     # Each time by itself: a kernel may run for long, and the next one starts right after its end.
     call_ns, start_ns, end_ns = (kernels.events_ns - origin).T
-    of_node, place = _of_nodes(offset, clock, node)
-    start, end = _at(offset, ends.window_ns, clock, start_ns, end_ns)
-    call, launched = _at(of_node, ends.window_ns, place, call_ns, kernels.launched_ns - origin)
+    host_ns = (call_ns, kernels.launched_ns - origin)
+    if np.array_equal(clock_of, node_of):
+        times_ns = (start_ns, end_ns, *host_ns)
+        start, end, call, launched = _at(offset, ends.window_ns, clock, *times_ns)
+    else:
+        start, end = _at(offset, ends.window_ns, clock, start_ns, end_ns)
+        of_nodes = _offsets_of_nodes(offset, clock_of, node_of)
+        call, launched = _at(of_nodes, ends.window_ns, node, *host_ns)
     return replace(
         kernels,
         events_ns=kernels.events_ns + np.column_stack([call, start, end]),
@@ -77,25 +83,23 @@ def with_agreeing_ends(run: Run, kernels: Kernels) -> Kernels:
     )
 
 
-def _clock_of(run: Run, kernels: Kernels, node: Ints) -> Ints:
-    """By kernel the clock of its times: its node's, or its rank's where these are by events."""
+def _clocks_of_ranks(run: Run, kernels: Kernels, node_of: Ints) -> Ints:
+    """By rank the clock of its kernels' times: its node's, or one of its own where these are by
+    events.
+    """
     processes, process_of = run.model.processes, run.process_of
     by_events = [processes[process_of[rank]].event_error_ns > 0 for rank in kernels.ranks.tolist()]
-    own = int(node.max()) + 1 + kernels.rank
-    _, clock = np.unique(
-        np.where(np.array(by_events)[kernels.rank], own, node), return_inverse=True
-    )
-    return np.asarray(clock.reshape(-1))
+    if not any(by_events):
+        return node_of
+    own = int(node_of.max()) + 1 + np.arange(len(node_of))
+    return np.unique(np.where(by_events, own, node_of), return_inverse=True)[1].reshape(-1)
 
 
-def _of_nodes(offset: Floats, clock: Ints, node: Ints) -> tuple[Floats, Ints]:
-    """Offsets of the hosts' own times by node, the mean of its clocks, and each kernel's node."""
-    _, place = np.unique(node, return_inverse=True)
-    place = place.reshape(-1)
-    pairs = np.unique(np.stack([place, clock]), axis=1)
-    sums = np.zeros((int(place.max()) + 1, offset.shape[1]))
-    np.add.at(sums, pairs[0], offset[pairs[1]])
-    return sums / np.bincount(pairs[0])[:, None], place
+def _offsets_of_nodes(offset: Floats, clock_of: Ints, node_of: Ints) -> Floats:
+    """Offsets of the hosts' own times by node: the mean of its ranks' clocks."""
+    sums = np.zeros((int(node_of.max()) + 1, offset.shape[1]))
+    np.add.at(sums, node_of, offset[clock_of])
+    return sums / np.maximum(np.bincount(node_of), 1)[:, None]
 
 
 def _ends(run: Run, kernels: Kernels, clock: Ints, origin: int) -> _Ends | None:
