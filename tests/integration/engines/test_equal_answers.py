@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from ncclscope.cli import main
+from ncclscope.model.decode_capture import decode_capture
 from tests.support.dask_clusters import local_cluster
+from tests.support.dataset_contents import dataset_in
 from tests.support.mixed_captures import MIXED
 from tests.support.packages import needs
 from tests.support.stage_engines import saved_model
@@ -25,11 +27,13 @@ SHOWS: dict[str, Callable[[dict[str, Any]], object]] = {
         report["completeness"]["dropped"] and report["completeness"]["mismatched_instances"]
     ),
     "gathers": lambda report: {"Gather", "Scatter"} <= _functions(report),
+    "times by events": lambda report: report["total"]["sources"]["gpu-event"],
     "2.23.4-v1-2ranks": lambda report: "AllReduce" in _functions(report),
     "2.28.9-v5-3ranks-hang": lambda report: report["completeness"]["in_flight"],
     "2.28.9-v5-4ranks": lambda report: {"Send", "Recv"} <= _functions(report),
     "2.31.2-v7-2ranks": lambda report: "AllReduce" in _functions(report),
 }
+WITH_PROXY_STEPS = ("2.28.9-v5-4ranks", "2.31.2-v7-2ranks")
 SELECTIONS: list[tuple[str, ...]] = [
     ("report", "--by", "rank,size"),
     ("report", "--op", "AllReduce", "--rank", "1"),
@@ -70,16 +74,27 @@ Answers = Callable[[str, Path, Sequence[str]], tuple[int, Any]]
 
 
 @pytest.fixture
-def ask(capsys: pytest.CaptureFixture[str]) -> Answers:
-    """The exit code and JSON of a verb without the capture's name; `--on` a cluster or here."""
+def say(capsys: pytest.CaptureFixture[str]) -> Answers:
+    """The exit code and text of a verb without the capture's name; `--on` a cluster or here."""
 
-    def answer(on: str, capture: Path, words: Sequence[str]) -> tuple[int, Any]:
+    def answer(on: str, capture: Path, words: Sequence[str]) -> tuple[int, str]:
         verb, *options = words
         if verb != "status":
             options += ["--on", on]
         captures = [str(capture)] * (2 if verb == "compare" else 1)
-        code = main([verb, "--json", *options, *captures])
-        printed = capsys.readouterr().out.replace(str(capture), "CAPTURE")
+        code = main([verb, *options, *captures])
+        return code, capsys.readouterr().out.replace(str(capture), "CAPTURE")
+
+    return answer
+
+
+@pytest.fixture
+def ask(say: Answers) -> Answers:
+    """The same with JSON."""
+
+    def answer(on: str, capture: Path, words: Sequence[str]) -> tuple[int, Any]:
+        verb, *options = words
+        code, printed = say(on, capture, [verb, "--json", *options])
         return code, json.loads(printed)
 
     return answer
@@ -110,7 +125,8 @@ def copies_of(written: Callable[[str], Path], tmp_path: Path) -> Callable[[str],
     """Two copies of a capture, for this machine and for the cluster."""
 
     def copy(name: str) -> tuple[Path, Path]:
-        both = tmp_path / "here" / "capture", tmp_path / "there" / "capture"
+        # Names of one length: texts are as wide as they are long.
+        both = tmp_path / "local" / "capture", tmp_path / "there" / "capture"
         for one in both:
             shutil.rmtree(one, ignore_errors=True)
             shutil.copytree(written(name), one)
@@ -121,7 +137,11 @@ def copies_of(written: Callable[[str], Path], tmp_path: Path) -> Callable[[str],
 
 @pytest.mark.parametrize("name", MIXED)
 def test_all_verbs(
-    name: str, cluster: Any, ask: Answers, copies_of: Callable[[str], tuple[Path, Path]]
+    name: str,
+    cluster: Any,
+    ask: Answers,
+    say: Answers,
+    copies_of: Callable[[str], tuple[Path, Path]],
 ) -> None:
     """The cluster makes the model and the sums; the other verbs find what it made."""
     here, there = copies_of(name)
@@ -135,9 +155,47 @@ def test_all_verbs(
     assert set(seen) <= {*KILLED_IN, *OF_THE_ENGINE}, "test_cluster_faults.py kills in every stage"
     for verb in ("diagnose", "status", "compare"):
         assert ask(on, there, [verb]) == ask("here", here, [verb]), verb
-    for to in ("jsonl", "chrome"):  # operations; calls, channels and proxy steps
-        assert exported(on, there, to) == exported("here", here, to), to
+    for verb in ("report", "diagnose"):  # as people read it
+        assert say(on, there, [verb]) == say("here", here, [verb]), verb
+    assert exported(on, there, "jsonl") == exported("here", here, "jsonl")
+    traced = exported("here", here, "chrome")  # calls, channels and proxy steps
+    assert exported(on, there, "chrome") == traced
+    assert name not in WITH_PROXY_STEPS or b'"cat":"step"' in traced
     assert not list(there.glob(".model-*"))
+
+
+def test_processes_that_are_decoded(
+    cluster: Any, ask: Answers, copies_of: Callable[[str], tuple[Path, Path]]
+) -> None:
+    """All of them, or every other one: answers are those of the logs."""
+    raw, there = copies_of("2.28.9-v5-4ranks")
+    expected = {verb: ask("here", raw, [verb]) for verb in ("report", "diagnose")}
+    for kept in (0, 2):
+        _, there = copies_of("2.28.9-v5-4ranks")
+        assert decode_capture(there, remove_raw=True).decoded == 4
+        for folder in sorted(path.parent for path in raw.glob("*/log.*"))[:kept]:
+            shutil.rmtree(there / folder.name)
+            shutil.copytree(folder, there / folder.name)
+        assert len(list(there.glob("*/log.*"))) == kept
+        for verb, answer in expected.items():
+            assert ask(cluster.scheduler_address, there, [verb]) == answer, (kept, verb)
+
+
+@pytest.mark.parametrize("name", ["attempts", "2.31.2-v7-2ranks"])
+def test_a_dataset_that_workers_write(
+    name: str, cluster: Any, copies_of: Callable[[str], tuple[Path, Path]]
+) -> None:
+    """Every row of every file."""
+    both, on = copies_of(name), ("here", cluster.scheduler_address)
+    with stages_seen() as seen:
+        for capture, engine in zip(both, on, strict=True):
+            path = str(capture.parent / "dataset")
+            words = ["export", "--to", "parquet", "-o", path, "--on", engine, str(capture)]
+            assert main(words) == 0
+    assert "WriteNode" in seen
+    expected, answer = (dataset_in(capture.parent / "dataset") for capture in both)
+    assert answer == expected
+    assert any(file.startswith("operations/node=0/") for file in expected)
 
 
 def test_each_verb_has_the_cluster_make_the_model(
