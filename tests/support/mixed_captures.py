@@ -43,8 +43,10 @@ def lost_calls_and_a_mismatch(capture: Path) -> None:
 
 
 def times_by_events(capture: Path) -> None:
-    """Two hosts of four ranks, on which a sample is timed by CUDA events."""
-    kind = all_kinds()["ddp 8 on 2 hosts, late rank"]
+    """Two hosts of four ranks, on which a sample is timed by CUDA events. Some collectives are short,
+    so that they say more about the clocks of these than the host does.
+    """
+    kind = all_kinds()["fsdp 8 on 2 hosts, late rank"]
     sampled = replace(kind.recording, timed_every=2)
     replace(kind, recording=sampled).write(capture, 1)
 
@@ -53,6 +55,7 @@ MIXED: dict[str, Callable[[Path], object]] = {
     "attempts": attempts,
     "lost calls and a mismatch": lost_calls_and_a_mismatch,
     "gathers": record_rooted,
+    "times by events": times_by_events,
 } | {
     name: partial(from_transcript, TRANSCRIPTS / name)
     for name in (

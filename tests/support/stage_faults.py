@@ -7,6 +7,7 @@ import importlib
 import os
 import resource
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from ncclscope.engines import dask_cluster
 
 Ask = Callable[[], Any]  # what a task does
 _HELD_S = 300
-LOST = "lost calls and a mismatch"
+LOST, EVENTS = "lost calls and a mismatch", "times by events"
 # Stages in the order in which they run, with a capture of mixed_captures.py that needs them.
 KILLED_IN = {
     "_decode": LOST,
@@ -31,6 +32,9 @@ KILLED_IN = {
     "CommunicatorsOf": LOST,
     "NumberBySequence": LOST,
     "CountStreams": LOST,
+    "FindEventTimes": EVENTS,
+    "align_event_clocks": EVENTS,
+    "MoveEventTimes": EVENTS,
     "FindBounds": LOST,
     "MoveTimes": LOST,
     "GatherStates": LOST,
@@ -51,8 +55,12 @@ KILLED_IN = {
     "_as_is": LOST,
 }
 ANSWERING = ["LookAt", "SumOperations", "merge_sums", "_as_is"]  # those of `report`
+# Tasks of the account of waiting in windows, of `decode`, and of `export --to parquet`: each has a test
+# of its own.
+IN_WINDOWS = ["_Count", "_SampleTimes", "_FindRuns", "_InWindow"]
+KILLED_APART = [*IN_WINDOWS, "_decode_folder", "WriteNode"]
 # Not stages: a task of every stage, and the check of what an earlier command decoded.
-OF_THE_ENGINE = ("_call", "_is_there")
+OF_THE_ENGINE = ("_same", "_call", "_is_there")
 
 
 def name_of(do: Any) -> str:
@@ -119,8 +127,8 @@ def _submitting(wrap: Callable[[Any], Any]) -> Iterator[list[str]]:
 
 # ---- what goes wrong on the worker ----
 def die(ask: Ask) -> None:
-    """Ends the worker in the midst of the first thing that it writes, else with its work done and
-    nobody told.
+    """Ends the worker in the midst of the first thing that it writes, or before that gets its name;
+    else with its work done and nobody told.
     """
 
     def write_half(target: int, values: Any, place: int) -> None:
@@ -131,6 +139,9 @@ def die(ask: Ask) -> None:
     pwrite, os.pwrite = os.pwrite, write_half  # type: ignore[assignment]
     decode: Any = importlib.import_module("ncclscope.model.decode_capture")
     decode.write_manifest = lambda *_: _kill()
+    parquet_files: Any = sys.modules.get("ncclscope.export.parquet_files")
+    if parquet_files is not None:
+        parquet_files.put_file = lambda *_: _kill()
     ask()
     _kill()
 

@@ -16,6 +16,7 @@ from ncclscope.export.parquet_files import FolderRows, has_pyarrow, write_folder
 from ncclscope.model.late_files import wait_for_size, waiting_for_late_files
 from ncclscope.model.model import PERIODIC, Model, Progress
 from ncclscope.model.periodic_steps import with_periodic_steps
+from ncclscope.model.store.dataset_layout import remove_unfinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,4 +75,5 @@ def write_on_workers(
             count += written.rows
             for path, size_bytes in written.sizes.items():
                 wait_for_size(Path(path), size_bytes)
+            remove_unfinished(dataset / folder.folder)  # of a worker that died
     return count, left

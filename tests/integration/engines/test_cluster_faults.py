@@ -24,12 +24,14 @@ from ncclscope.cli import main
 from ncclscope.engines.dask_cluster import cluster_engine
 from ncclscope.model.build import open_model
 from tests.support.dask_clusters import cluster_of_processes, local_cluster
+from tests.support.dataset_contents import dataset_in
 from tests.support.mixed_captures import MIXED, attempts
 from tests.support.packages import needs
 from tests.support.paths import ROOT
 from tests.support.stage_engines import saved_model
 from tests.support.stage_faults import (
     ANSWERING,
+    IN_WINDOWS,
     KILLED_IN,
     LOST,
     die,
@@ -43,8 +45,10 @@ pytestmark = needs("distributed")
 COMES_BACK_S = 30
 # Stages of one command: of those that make a model some that are far from each other.
 BUILDING = [stage for stage in KILLED_IN if KILLED_IN[stage] == LOST and stage not in ANSWERING]
-ALONE = [[stage] for stage in KILLED_IN if KILLED_IN[stage] != LOST]
-TOGETHER = [*(BUILDING[first::6] for first in range(6)), *ALONE, ANSWERING]
+OTHERS = {KILLED_IN[stage]: list[str]() for stage in KILLED_IN if KILLED_IN[stage] != LOST}
+for stage, needed in KILLED_IN.items():
+    OTHERS.get(needed, []).append(stage)
+TOGETHER = [*(BUILDING[first::6] for first in range(6)), *OTHERS.values(), ANSWERING]
 # `report --on` whose first task of a stage waits for a file.
 HELD = """
 import sys
@@ -175,7 +179,7 @@ def test_a_worker_is_killed_in_windows_of_the_account(cluster: Any, tmp_path: Pa
             with fault_in(stage, die, tmp_path / stage):
                 assert account(tasks=tasks_on(engine, model)) == answer, stage
             assert (tmp_path / stage).exists()
-    assert len(stages) > 1
+    assert sorted(stages) == sorted(IN_WINDOWS)
 
 
 def test_a_worker_is_killed_while_it_decodes(
@@ -191,6 +195,21 @@ def test_a_worker_is_killed_while_it_decodes(
     assert "decoded: 4 processes" in capsys.readouterr().out
     assert not list(capture.glob("*/log.*"))
     assert report_of(capture, "here", capsys) == report
+
+
+def test_a_worker_is_killed_while_it_writes_a_dataset(
+    cluster: Any, expected: Expected, tmp_path: Path
+) -> None:
+    """Its file has no name yet. Another worker writes all files of the node, and nothing else is left."""
+    capture, marker, on = tmp_path / "capture", tmp_path / "died", cluster.scheduler_address
+    shutil.copytree(expected("attempts")[0], capture)
+    words = ["export", "--to", "parquet", str(capture)]
+    assert main([*words, "-o", str(tmp_path / "here")]) == 0
+    with fault_in("WriteNode", die, marker):
+        assert main([*words, "-o", str(tmp_path / "there"), "--on", on]) == 0
+    assert marker.exists()
+    assert dataset_in(tmp_path / "there") == dataset_in(tmp_path / "here")
+    assert not list(capture.glob(".model-*"))
 
 
 @pytest.mark.parametrize("stage", ["_write", "MoveTimes", "SetWaits"])

@@ -20,16 +20,14 @@ from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Progress
 from tests.support.dask_clusters import local_cluster
-from tests.support.mixed_captures import MIXED, attempts, times_by_events
+from tests.support.mixed_captures import MIXED, attempts
 from tests.support.packages import needs
 from tests.support.paths import ROOT
 from tests.support.stage_faults import stages_seen
 
 pytestmark = needs("distributed")
 
-MADE = {name: MIXED[name] for name in ("attempts", "2.28.9-v5-3ranks-hang")} | {
-    "times by CUDA events": times_by_events
-}
+MADE = {name: MIXED[name] for name in ("attempts", "2.28.9-v5-3ranks-hang", "times by events")}
 
 
 @pytest.fixture(scope="module")

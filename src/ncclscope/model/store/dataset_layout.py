@@ -52,6 +52,12 @@ def is_unfinished(name: str) -> bool:
     return name.startswith(f".{_PART}-")
 
 
+def remove_unfinished(folder: Path) -> None:
+    """Removes what killed writers left in a folder."""
+    for path in folder.glob(f".{_PART}-*"):
+        path.unlink(missing_ok=True)
+
+
 def table_files(dataset: Path, table: str) -> list[TableFile]:
     """The files of a table: by the value of its key, then by name."""
     found = [TableFile(path) for path in _files(dataset / table)]
