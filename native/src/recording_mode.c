@@ -8,6 +8,7 @@
 #include "event_filter.h"
 #include "log.h"
 #include "meta.h"
+#include "sampled_launches.h"
 #include "timing_policy.h"
 #include "tracker.h"
 
@@ -32,16 +33,25 @@ static void change(enum mode mode, u32 events) {
     meta_append(KIND_zoom, &slot);
 }
 
+// Calls are counted as made without sampling from after it stopped until before it goes on.
+static bool switch_sampling(enum gpu_timing timing) {
+    if (timing == GPU_TIMING_SAMPLED) sampled_launches_note_switch(false);
+    bool done = timing_policy_switch(timing);
+    if (done && timing_policy.by_events && timing == GPU_TIMING_OFF)
+        sampled_launches_note_switch(true);
+    return done;
+}
+
 static void reset(void) {
     until_ns = until_calls = 0;
     bool paused = timing_policy.by_events && timing_policy.in_force == GPU_TIMING_OFF;
-    if (paused) timing_policy_switch(GPU_TIMING_SAMPLED);
+    if (paused) switch_sampling(GPU_TIMING_SAMPLED);
     if (first_mode || paused) change(first_mode ? first_mode : config.mode, config.first_events);
 }
 
 static void switch_gpu_timing(enum gpu_timing timing) {
     u32 events = __atomic_load_n(&config.events, __ATOMIC_RELAXED);
-    if (timing_policy_switch(timing)) change(config.mode, events);
+    if (switch_sampling(timing)) change(config.mode, events);
     else
         log_note("GPU timing stays %s while the job runs",
                  config_timing_name(timing_policy.in_force));

@@ -59,6 +59,8 @@ static struct graph_key {
     u64 calls, written;
 } graph_keys[GRAPH_KEYS];
 
+static bool is_off;  // sampling is switched off for the time being
+
 static u32 stream_of(u64 handle) { return (u32)(handle >> INDEX_BITS) & CONTEXT_STREAM; }
 
 // ---- calls ----
@@ -201,14 +203,35 @@ void sampled_launches_note_operation(u64 handle, u16 comm, struct totals_entry *
     if (launch) add_operation(launch, entry, 1);
 }
 
+// Nobody can tell later which of a key's calls were made in such a period, so its ends are noted. A
+// key that comes up meanwhile has 0 for its begin.
+void sampled_launches_note_switch(bool off) {
+    if (off == is_off || !totals_update()) return;
+    is_off = off;
+    for (u32 place = 0; place < totals_places(); place++) {
+        struct totals_entry *entry = totals_at(place);
+        if (!entry) continue;
+        if (!off) entry->off_before += entry->calls - entry->calls_at_off;
+        entry->calls_at_off = off ? entry->calls : 0;
+    }
+}
+
+static void count_off(struct totals_entry *entry) {
+    u64 now = is_off ? entry->calls - entry->calls_at_off : 0;
+    if (entry->times.timing_off == entry->off_before + now) return;
+    entry->times.timing_off = entry->off_before + now;
+    entry->changed = true;
+}
+
 // Works of launches that are not timed may have no slots, so these are what remains of a key's
 // works. Operations of a launch whose time is not known yet are among them until it is.
 void sampled_launches_count_not_sampled(struct totals_entry *entry) {
+    count_off(entry);
     u16 comm = (u16)entry->key.word;
     if (tally_level(entry->key) != LEVEL_WORK || (comm < NO_COMM && comm_reports_kernels(comm)))
         return;
     struct times *times = &entry->times;
-    u64 others = times->event_count + times->gpu_count;
+    u64 others = times->event_count + times->gpu_count + times->timing_off;
     for (unsigned reason = 0; reason < sizeof times->untimed / sizeof *times->untimed; reason++)
         if (reason != UNTIMED_NOT_SAMPLED) others += times->untimed[reason];
     u64 rest = entry->calls > others ? entry->calls - others : 0;

@@ -20,8 +20,11 @@ void sampled_launches_note_launch(u64 handle, const struct slot_kernel_launch *l
 void sampled_launches_note_time(const struct slot_launch_time *time);
 // An operation of the newest launch of its stream and communicator.
 void sampled_launches_note_operation(u64 handle, u16 comm, struct totals_entry *entry);
-// Once a second, when calls are added up: how many works of a key sampling did not choose.
+// Once a second, when calls are added up: how many works of a key sampling did not choose, and how
+// many were made while it was switched off.
 void sampled_launches_count_not_sampled(struct totals_entry *entry);
+// Sampling has been switched off, or is about to go on.
+void sampled_launches_note_switch(bool off);
 // Once a second, after a pass: adds up the times of launches that are complete.
 void sampled_launches_settle(bool last);
 // Writes GraphCall of what has changed, of everything where the metadata was begun anew.

@@ -11,8 +11,10 @@ struct totals_entry {
     struct tally_key key;  // word 0: free
     u64 calls, count_sum;
     struct times times;
-    u32 record;    // its place in the tally file
-    bool changed;  // since it was written last
+    u64 calls_at_off;  // while sampling is switched off: `calls` when that began
+    u64 off_before;    // calls of earlier such periods
+    u32 record;        // its place in the tally file
+    bool changed;      // since it was written last
 };
 
 // The entry of a key, of its size class, or the catch-all of its level; NULL: no memory. Where

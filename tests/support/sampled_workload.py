@@ -458,9 +458,23 @@ def mode_changes_in_groups(calls: int) -> None:
         eager(calls)
 
 
+def switched_off(calls: int) -> None:
+    """Sampling is switched off after so many calls, and goes on after as many more; then the same
+    once more.
+    """
+    eager(calls)
+    for changes, timing in enumerate(("off", "sampled"), 1):
+        _ask_all(f"gpu-timing {timing}", changes)
+        eager(calls)
+
+
 def _change_mode(mode: str, changes: int) -> None:
-    """Once all ranks have come here, the first one asks all for the mode; each waits for its own
-    recorder.
+    _ask_all(f"mode {mode}", changes)
+
+
+def _ask_all(line: str, changes: int) -> None:
+    """Once all ranks have come here, the first one asks all for it; each waits for its own recorder.
+    `changes`: with this one.
     """
     from ncclscope.capture.control import request
     from ncclscope.capture.metadata import by_kind, read_meta_file
@@ -471,7 +485,7 @@ def _change_mode(mode: str, changes: int) -> None:
     while len(list(capture.glob(f"{changes}.*.here"))) < WORLD:
         time.sleep(0.01)
     if RANK == 0:
-        request(capture, f"mode {mode}")
+        request(capture, line)
     path = _own_metadata()
     while len(by_kind(read_meta_file(path, Damage())[1]).of("Zoom")) < changes:
         time.sleep(0.01)

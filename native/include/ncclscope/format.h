@@ -312,12 +312,13 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
 // event_*: from CUDA events around launches, excess included; event_grouped of these operations
 // shared their launch with others, and have its whole time. event_first_*: of the first 8 of them,
 // their sum and the bucket of each: first calls are all timed, and often far longer than others.
+// timing_off: works and calls made while sampling was switched off; zeros before that field was there.
 #define TIMES_FIELDS(F, A)                                                                \
     F(u64, gpu_count) F(u64, gpu_sum_ns) F(u64, gpu_min_ns) F(u64, gpu_max_ns)            \
     F(u64, host_count) F(u64, host_sum_ns) F(u64, host_min_ns) F(u64, host_max_ns)        \
     A(u64, untimed, 8) A(u32, gpu_histogram, TIME_BUCKETS) A(u32, host_histogram, TIME_BUCKETS) \
     F(u64, event_count) F(u64, event_sum_ns) F(u64, event_min_ns) F(u64, event_max_ns)    \
-    F(u64, event_grouped) F(u64, event_first_sum_ns) A(u8, event_first_buckets, 8) F(u64, spare) \
+    F(u64, event_grouped) F(u64, event_first_sum_ns) A(u8, event_first_buckets, 8) F(u64, timing_off) \
     A(u32, event_histogram, TIME_BUCKETS)
 
 // ---- The live page: what is going on, rewritten every second. ----

@@ -34,6 +34,7 @@ from ncclscope.model.schema import (
     NONE,
     NOT_SAMPLED,
     SOURCES,
+    TIMING_OFF,
     UNTIMED_REASONS,
 )
 from ncclscope.nccl.algorithms import WITH_EXACT_STOP
@@ -158,7 +159,8 @@ def _rows(model: Model) -> Iterator[_Row]:
         lists[column.name] = values
     for name in ("communicator", "global_rank", "size_bytes"):
         lists[name] = [None if value == NONE else value for value in lists[name]]
-    for name in (*SAMPLED_COLUMNS, "replays"):  # datasets of earlier releases do not have them
+    # Datasets of earlier releases do not have them.
+    for name in (*SAMPLED_COLUMNS, "replays", "untimed_timing_off"):
         lists[name] = [max(value, 0) for value in lists[name]]
     for values in zip(*lists.values(), strict=True):
         yield dict(zip(lists, values, strict=True))
@@ -256,12 +258,13 @@ def _marked_replays(calls: list[_Row], totals: list[CounterTotals], eager: int) 
     if not replays or extra > captured:
         return 0
     for total in totals:
-        taken = min(max(extra, 0), total.untimed.get(NOT_SAMPLED, 0))
-        total.bytes -= round(total.mean_bytes * taken)
-        total.operations -= taken
-        total.untimed[NOT_SAMPLED] -= taken
-        total.sources["none"] -= min(taken, total.sources["none"])
-        extra -= taken
+        for reason in (NOT_SAMPLED, TIMING_OFF):
+            taken = min(max(extra, 0), total.untimed.get(reason, 0))
+            total.bytes -= round(total.mean_bytes * taken)
+            total.operations -= taken
+            total.untimed[reason] -= taken
+            total.sources["none"] -= min(taken, total.sources["none"])
+            extra -= taken
     return int(replays)
 
 
@@ -295,7 +298,8 @@ def _add_events(total: CounterTotals, rows: list[_Row], event_source: _EventSour
     if left > 0:
         total.sources["none"] = left
     if total.untimed.pop(NO_WORK, 0) and left > 0:
-        total.untimed[NOT_SAMPLED] = left
+        off = min(sum(row["untimed_timing_off"] for row in rows), left)
+        total.untimed.update({NOT_SAMPLED: left - off, TIMING_OFF: off})
 
 
 def _of_work(row: _Row, histograms: Histograms, event_source: _EventSource) -> CounterTotals:

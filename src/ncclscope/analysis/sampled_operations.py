@@ -22,7 +22,15 @@ from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.joins import factorize, running_count
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.model import Model
-from ncclscope.model.schema import DONE, EVENT_SOURCES, NONE, SOURCES, UNKNOWN, Columns
+from ncclscope.model.schema import (
+    DONE,
+    EVENT_SOURCES,
+    NONE,
+    SOURCES,
+    TIMING_OFF,
+    UNKNOWN,
+    Columns,
+)
 
 _BY_GPU = np.array([*(GRADE_OF.get(name) == 0 for name in SOURCES), False])
 _BY_EVENTS = np.array([*(name in EVENT_SOURCES for name in SOURCES), False])
@@ -118,11 +126,16 @@ def _numbers(columns: Sequence[Ints], length: int) -> Ints:
 
 
 def _population(model: Model, selection: Selection) -> Ints:
-    """Rows of the selected operations that could have been timed."""
+    """Rows of the selected operations that could have been timed: none of those for which the
+    sample does not stand, because sampling was switched off.
+    """
     table, parts = model.tables["operations"], [np.empty(0, np.int64)]
+    reasons = model.words.get("reason", [])
+    off = [code for code, text in enumerate(reasons) if text == TIMING_OFF]
     for rows in row_chunks(len(table["event"])):
         keep = selection.rows(model, rows) & (np.asarray(table["part_of"][rows]) == NONE)
         keep &= np.isin(table["state"][rows], _CARRIED_OUT)
+        keep &= ~np.isin(table["reason"][rows], off)
         parts.append(rows.start + np.flatnonzero(keep))
     return np.concatenate(parts)
 

@@ -35,7 +35,7 @@ import numpy as np
 
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.model import Model
-from ncclscope.model.schema import NOT_SAMPLED
+from ncclscope.model.schema import NOT_SAMPLED, TIMING_OFF
 
 LEVEL = 0.95
 _NORMAL = 1.959964  # of LEVEL
@@ -45,8 +45,10 @@ _MOST_SKEW = 2.0  # half widths by which skewness moves the upper end, at most
 
 
 def is_sampled(model: Model) -> bool:
-    """Whether operations were left untimed because others were chosen for the sample."""
-    return NOT_SAMPLED in model.words.get("reason", ())
+    """Whether operations were left untimed because others were chosen for the sample, or because
+    sampling was switched off.
+    """
+    return not {NOT_SAMPLED, TIMING_OFF}.isdisjoint(model.words.get("reason", ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,10 +181,12 @@ def _rank_times(
     model: Model, kernels: KernelTime, seen: tuple[RankRow, ...], began_ns: int, ended_ns: int
 ) -> _RankTimes:
     names = model.communicator_names
+    # Without kernel times, as in some imports, nobody knows how long the ranks ran. Where GPU
+    # timing was switched off for a while, no share of the run is covered.
+    covered = kernels.by_rank_ns and not any(row.gpu_timing_off_ns for row in model.processes)
     return _RankTimes(
-        # Without kernel times, as in some imports, nobody knows how long the ranks ran.
-        ended_ns - began_ns if kernels.by_rank_ns else 0,
-        recorded_ns(model, began_ns, ended_ns) if kernels.by_rank_ns else {},
+        ended_ns - began_ns if covered else 0,
+        recorded_ns(model, began_ns, ended_ns) if covered else {},
         tuple((row.rank, row.host) for row in seen),
         {names[row]: ranks for row, ranks in kernels.ranks_of.items()},
     )

@@ -226,7 +226,7 @@ SCHEMA = (
     "host_sum_ns:u64 host_min_ns:u64 host_max_ns:u64 untimed:u64:8 gpu_histogram:u32:256 "
     "host_histogram:u32:256 event_count:u64 event_sum_ns:u64 event_min_ns:u64 "
     "event_max_ns:u64 event_grouped:u64 event_first_sum_ns:u64 event_first_buckets:u8:8 "
-    "spare:u64 event_histogram:u32:256\n"
+    "timing_off:u64 event_histogram:u32:256\n"
     "counters dropped_arena_full dropped_low_priority dropped_no_stream dropped_unknown_type "
     "updates_dropped handle_null handle_foreign handle_dead stop_repeated start_repeated "
     "context_foreign late_updates meta_dropped write_failed rotated_out slots_lost "

@@ -65,7 +65,7 @@ def read_call_counts(path: Path, unreadable: list[str] | None = None) -> npt.NDA
     records = records[records["tally"]["kind"] == layout.KINDS["Tally"]]
     out = np.zeros(len(records), RECORD)
     out["tally"] = records["tally"]
-    for name in times.names or ():
+    for name in set(times.names or ()) & set(RECORD["times"].names or ()):
         out["times"][name] = records["times"][name]
     return out
 
@@ -85,7 +85,8 @@ def _add_times(sum_: np.void, more: np.void) -> None:
         for name in (f"{side}_count", f"{side}_sum_ns", f"{side}_histogram"):
             sum_[name] += more[name]
     sum_["untimed"] += more["untimed"]
-    sum_["event_grouped"] += more["event_grouped"]
+    for name in ("event_grouped", "timing_off"):
+        sum_[name] += more[name]
     if not sum_["event_first_sum_ns"]:  # of several keys that were folded into one, the first's
         for name in ("event_first_sum_ns", "event_first_buckets"):
             sum_[name] = more[name]
@@ -99,7 +100,7 @@ def _times_by_key(
     """
     times: dict[CallKey, np.void] = {}
     known = records["times"]["untimed"].any(axis=1)
-    for count in ("gpu_count", "host_count", "event_count"):
+    for count in ("gpu_count", "host_count", "event_count", "timing_off"):
         known |= records["times"][count] != 0
     for record, own in zip(records[known], _keys(records["tally"][known]), strict=True):
         more = record["times"]

@@ -26,6 +26,7 @@ _BLOCK = layout.slot_struct("Block", "first", "stream", "count")
 _COMM = layout.slot_struct("Comm", "ranks", "nodes")
 _TEXT = layout.slot_struct("Text", "what", "owner", "offset", "length", "text")
 _COUNT = layout.slot_struct("Count", "value", "counter", "event")
+_ZOOM = layout.slot_struct("Zoom", "t0", "gpu_timing")
 _TALLY = layout.slot_struct("Tally", "calls", "level")
 
 
@@ -44,6 +45,9 @@ class ProcessContents:
     ended: bool = False
     bytes: int = 0
     note_texts: dict[int, bytearray] = field(default_factory=dict)  # by number
+    start_ticks: int = 0
+    clock_hz: int = 0
+    timings: dict[int, str] = field(default_factory=dict)  # GPU timing by ticks from when on
 
     @property
     def events(self) -> int:
@@ -55,6 +59,16 @@ class ProcessContents:
         """What the recorder noted when something went wrong."""
         texts = [text.decode("utf-8", "replace") for text in self.note_texts.values()]
         return [text.rstrip("\0") for text in texts]
+
+    @property
+    def timing_changes(self) -> list[tuple[str, float]]:
+        """Changes of the GPU timing by `ctl`, each with its seconds after the start."""
+        hz, now, changes = self.clock_hz or 1, self.identity.get("gpu_timing.in_force", ""), []
+        for ticks, timing in sorted(self.timings.items()):
+            if timing and timing != now:
+                changes.append((timing, max(ticks - self.start_ticks, 0) / hz))
+                now = timing
+        return changes
 
     @property
     def calls(self) -> int:
@@ -105,6 +119,9 @@ def _count_meta(contents: ProcessContents, data: mmap.mmap | bytes, start: int) 
             what, *piece = _TEXT.unpack_from(data, offset)
             if what == layout.TEXT_NOTE:
                 _add_note(contents, *piece)
+        elif kind == _KINDS["Zoom"]:
+            ticks, timing = _ZOOM.unpack_from(data, offset)
+            contents.timings[ticks] = layout.GPU_TIMINGS.get(timing, "")
         elif kind == _KINDS["End"]:
             contents.ended = True
         elif kind == _KINDS["Count"]:
@@ -181,7 +198,9 @@ def contents_of_process(folder: Path) -> ProcessContents:
     ends: dict[int, int] = {}
     logs = sorted(path.name for path in folder.glob("log.*"))
     for path, fd, header in _headers(folder, ["meta", "tally", *logs, "arena"]):
-        contents.identity = contents.identity or header.identity
+        if not contents.identity:
+            contents.identity = header.identity
+            contents.start_ticks, contents.clock_hz = header.start_ticks, header.clock_hz
         contents.bytes += os.fstat(fd).st_blocks * 512
         if path.name == "meta":
             _count_meta(contents, _pread(fd, LARGEST_META, 0), header.header_bytes)
@@ -196,6 +215,16 @@ def contents_of_process(folder: Path) -> ProcessContents:
                 check_log_size(path, os.fstat(fd))
                 with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as data:
                     _count_log(contents, data, header.header_bytes, ends)
+    return contents
+
+
+def metadata_of_process(folder: Path) -> ProcessContents:
+    """What a process folder's metadata on disk say, without counting its events."""
+    contents = ProcessContents(folder.name)
+    for _, fd, header in _headers(folder, ["meta"]):
+        contents.identity = header.identity
+        contents.start_ticks, contents.clock_hz = header.start_ticks, header.clock_hz
+        _count_meta(contents, _pread(fd, LARGEST_META, 0), header.header_bytes)
     return contents
 
 

@@ -82,9 +82,15 @@ OURS = parse_schema(SCHEMA)
 
 
 def _are_first_fields(earlier: np.dtype[np.void], later: np.dtype[np.void]) -> bool:
-    """Whether all fields of one dtype are the first ones of another, in the same places."""
+    """Whether all fields of one dtype are the first ones of another, in the same places. What was
+    spare may have a name now.
+    """
     places = dict(later.fields or {})
-    return all(places.get(name) == place for name, place in (earlier.fields or {}).items())
+    return all(
+        places.get(name) == place
+        for name, place in (earlier.fields or {}).items()
+        if not name.startswith("spare")
+    )
 
 
 @lru_cache(maxsize=16)

@@ -51,6 +51,7 @@ class ModeChange:
     mode: str
     events: int  # NCCL's bits
     writes: bool  # events go to disk, or to the ring
+    gpu_timing: str  # from here on; "" before format 1.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,7 @@ def mode_changes(meta: Metadata) -> tuple[ModeChange, ...]:
             layout.MODES.get(int(slot["mode"]), "unknown"),
             int(slot["events"]),
             bool(slot["writes"]),
+            layout.GPU_TIMINGS.get(int(slot["gpu_timing"]), ""),
         )
         for slot in meta.of("Zoom")
     )

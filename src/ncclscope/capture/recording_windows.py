@@ -1,4 +1,6 @@
-"""Windows: when a process recorded every event, and when it only counted. `ctl` changes that."""
+"""Windows: when a process recorded every event and when it only counted, and when it sampled GPU
+times and when it did not. `ctl` changes that.
+"""
 
 from dataclasses import dataclass
 
@@ -7,6 +9,7 @@ import numpy as np
 from ncclscope.capture import layout
 from ncclscope.capture.process import Process
 
+_MOST_CHANGES = 1000  # of GPU timing, by hand: more is damage
 _MODES = tuple(layout.MODES.values())  # by how much is recorded
 
 
@@ -18,6 +21,7 @@ class Windows:
     ended_ns: int  # when it wrote its last clock pair
     recorded: tuple[tuple[int, int], ...]  # from, to; in order and apart
     fullest_mode: str  # of those it was in
+    timings: tuple[tuple[int, str], ...]  # from when on which GPU timing, where it was changed
 
     @property
     def lived_ns(self) -> int:
@@ -28,6 +32,16 @@ class Windows:
     def recorded_ns(self) -> int:
         """How long of that it recorded every event."""
         return sum(end - begin for begin, end in self.recorded)
+
+    @property
+    def timing_off(self) -> tuple[tuple[int, int], ...]:
+        """When GPU timing was switched off: from, to; in order and apart."""
+        ends = (*self.timings[1:], (self.ended_ns, ""))
+        return tuple(
+            (begin, max(end, begin))
+            for (begin, timing), (end, _) in zip(self.timings, ends, strict=False)
+            if timing == "off"
+        )
 
 
 def windows_of(process: Process) -> Windows:
@@ -52,4 +66,14 @@ def windows_of(process: Process) -> Windows:
         recorded.append((since, max(ended, since)))
     modes = {process.identity.get("mode", ""), *(change.mode for change in process.mode_changes)}
     fullest = max(modes, key=lambda mode: _MODES.index(mode) if mode in _MODES else -1)
-    return Windows(began, ended, tuple(recorded), fullest)
+    return Windows(began, ended, tuple(recorded), fullest, _timings(process, times))
+
+
+def _timings(process: Process, times: list[int]) -> tuple[tuple[int, str], ...]:
+    """Changes of the GPU timing, with their times. Other changes repeat what is in force."""
+    timing, found = process.identity.get("gpu_timing.in_force", ""), list[tuple[int, str]]()
+    for change, now in zip(process.mode_changes, times, strict=True):
+        if change.gpu_timing and change.gpu_timing != timing and len(found) < _MOST_CHANGES:
+            timing = change.gpu_timing
+            found.append((max(now, found[-1][0]) if found else now, timing))
+    return tuple(found)

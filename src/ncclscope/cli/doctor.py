@@ -31,12 +31,14 @@ def _run_checks(pid: int | None) -> list[checks.Check]:
         except OSError as error:
             message = f"cannot look at process {pid}: {error.strerror}"
             raise UsageError(message, "Give the id of a running process of yours") from None
+    timing = checks.check_gpu_timing_of(pid) if pid is not None else None
     return [
         checks.check_plugin_file(plugin),
         checks.check_recording(),
         checks.check_slot(os.environ, plugin),
         *checks.check_library(libraries),
-        checks.check_gpu_timing(os.environ, _first_release(libraries), checks.missing_driver()),
+        timing
+        or checks.check_gpu_timing(os.environ, _first_release(libraries), checks.missing_driver()),
         checks.check_shared_memory(),
         checks.check_clock(),
         checks.check_gpu(),

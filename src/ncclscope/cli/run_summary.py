@@ -13,6 +13,7 @@ from ncclscope.capture.liveness import (
     counts_end_early,
     life_in,
 )
+from ncclscope.capture.timing_changes import off_in_words
 from ncclscope.cli import suggested_commands
 from ncclscope.humanize import amount, plural, printable
 from ncclscope.launch.environment import why_not_writable
@@ -91,6 +92,10 @@ def timing_lines(processes: list[ProcessContents]) -> list[str]:
         if policy == "kernel":
             because += f"; {kernel_sentence(_release(identities), _spans(processes))}"
         lines.append(f"GPU timing {policy}{because}")
+    switched = Counter(filter(None, (off_in_words(p.timing_changes) for p in processes)))
+    for periods, count in switched.most_common(_MOST_NOTES):
+        some = f" in {plural(count, 'process', 'processes')}" if count < len(processes) else ""
+        lines.append(f"GPU timing was switched {periods}{some}, by ctl")
     return lines
 
 

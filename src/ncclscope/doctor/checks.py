@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ncclscope.capture.contents import contents_of_capture
+from ncclscope.capture.contents import contents_of_capture, metadata_of_process
+from ncclscope.capture.timing_changes import off_in_words
 from ncclscope.demo.play import bundled_transcripts, play
 from ncclscope.doctor.libraries import Library
 from ncclscope.errors import NcclscopeError
+from ncclscope.humanize import printable
 from ncclscope.launch.environment import Settings
 from ncclscope.launch.timing_policy import ExpectedTiming, expected_timing, settings_in
 from ncclscope.native import LONGEST_PLUGIN_PATH
@@ -116,6 +118,35 @@ def check_gpu_timing(
         "timing_of_run": with_run.in_force,
     }
     return Check("gpu timing", FINE, text, ". ".join(lines), details)
+
+
+def check_gpu_timing_of(pid: int) -> Check | None:
+    """Which GPU timing has been in force in a running process, and when; None where it is not
+    recorded, or where its capture cannot be found.
+    """
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        named = [v.partition(b"=")[2] for v in variables if v.startswith(b"NCCLSCOPE_DIR=")]
+        folders = [f for name in named for f in Path(os.fsdecode(name)).glob(f"*.{pid}.*")]
+    except (OSError, ValueError):
+        return None
+    recorded = [metadata_of_process(folder) for folder in folders]
+    timed = [one for one in recorded if one.identity.get("gpu_timing.in_force")]
+    if not timed:
+        return None
+    identity, changes = timed[-1].identity, timed[-1].timing_changes
+    began = identity["gpu_timing.in_force"]
+    now = changes[-1][0] if changes else began
+    why = identity.get("gpu_timing.reason") or f"asked for {identity.get('gpu_timing.asked', '')}"
+    text = f"process {pid} has {now}; it began with {began}: {why}"
+    periods = off_in_words(changes)
+    remedy = f"switched {periods} of its life, by `ncclscope ctl --gpu-timing`" if periods else ""
+    details: dict[str, object] = {
+        "timing": now,
+        "timing_at_start": began,
+        "changes": [{"timing": timing, "after_s": after} for timing, after in changes],
+    }
+    return Check("gpu timing", FINE, printable(text), remedy, details)
 
 
 def _why(timing: ExpectedTiming, environment: Mapping[str, str]) -> str:

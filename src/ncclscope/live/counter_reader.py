@@ -20,7 +20,7 @@ from ncclscope.capture.process_strings import ProcessStrings
 from ncclscope.live.metrics import DURATION_BOUNDS_NS, size_class
 from ncclscope.live.series import Histogram
 from ncclscope.model.process.launch_times import EXACT_ERROR_SHARE, EventExcess
-from ncclscope.model.schema import NOT_SAMPLED
+from ncclscope.model.schema import NOT_SAMPLED, TIMING_OFF
 from ncclscope.nccl.algorithms import WITH_EXACT_STOP
 from ncclscope.nccl.bandwidth import bus_factor
 from ncclscope.nccl.functions import ALL_WAIT
@@ -269,7 +269,7 @@ class CounterReader:
         return Reading(
             self._sums(classes, counts, times, excess),
             self._histograms(classes, times, excess),
-            _by_reason(times, range(len(layout.UNTIMED))),
+            _by_reason(times, range(len(layout.UNTIMED))) | _timing_off(counts, times),
             _by_reason(times, _REJECTED),
             _calls(counts),
             records,
@@ -360,6 +360,13 @@ class CounterReader:
 def _by_reason(times: Records, places: Iterable[int]) -> dict[str, int]:
     sums = times["untimed"].sum(axis=0) if len(times) else np.zeros(8)
     return {layout.UNTIMED[place]: int(sums[place]) for place in places}
+
+
+def _timing_off(counts: Records, times: Records) -> dict[str, int]:
+    """NCCL's works while sampling was switched off; nothing where it never was."""
+    works = counts["level"] == layout.LEVEL_WORK
+    count = int(times["timing_off"][works].sum())
+    return {TIMING_OFF: count} if count else {}
 
 
 def _calls(counts: Records) -> dict[int, int]:

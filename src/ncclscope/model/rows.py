@@ -3,6 +3,7 @@
 Fields have the names of the columns in schema.py; a test holds the two against each other.
 """
 
+import re
 from dataclasses import dataclass
 
 from ncclscope.humanize import ranks_in_words
@@ -36,11 +37,19 @@ class ProcessRow:
     gpu_timing_reason: str = ""
     event_excess_ns: int = 0  # taken off times by CUDA events
     event_error_ns: int = 0  # how far they may be off after that
+    gpu_timing_off_ns: int = 0  # how long `ctl` had switched it off
+    gpu_timing_changes: str = ""  # by `ctl`: "off 12.5, sampled 40.1", seconds of its life
 
     @property
     def paused(self) -> bool:
         """Whether it recorded totals only for some of its time."""
         return self.recorded_ns < self.lived_ns
+
+    @property
+    def timing_changes(self) -> tuple[tuple[str, float], ...]:
+        """Changes of the GPU timing: which came into force, after how many seconds."""
+        found = re.findall(r"(off|sampled) (\d{1,12}\.\d)\b", self.gpu_timing_changes)
+        return tuple((timing, float(after)) for timing, after in found)
 
 
 @dataclass(frozen=True, slots=True)

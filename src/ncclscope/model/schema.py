@@ -75,6 +75,7 @@ GPU_SOURCES = SOURCES[:7]  # times by the GPU's own clocks
 GPU_CODES = tuple(range(len(GPU_SOURCES)))
 EVENT_SOURCES = ("gpu-event", "gpu-event-rough", "gpu-event-upper")  # CUDA events around launches
 NOT_SAMPLED = "not sampled"  # a reason: other operations were chosen to be timed
+TIMING_OFF = "GPU timing was off at the time"  # a reason: nothing was chosen, as `ctl` had asked
 # What became of an operation. captured: recorded into a CUDA graph, carried out by its replays.
 STATES = ("done", "in flight", "never launched", "captured", "unknown")
 DONE, IN_FLIGHT, NEVER_LAUNCHED, CAPTURED, UNKNOWN = range(len(STATES))
@@ -93,6 +94,7 @@ LEVELS = ("call", "work", "copy-engine")
 CALL_LEVEL, WORK_LEVEL, COPY_ENGINE_LEVEL = range(len(LEVELS))
 # Columns of `counters` with operations that the recorder did not time, and why.
 UNTIMED_REASONS = {f"untimed_{reason.replace(' ', '_')}": reason for reason in layout.UNTIMED}
+UNTIMED_REASONS["untimed_timing_off"] = TIMING_OFF
 
 OPERATIONS = table_columns(
     ("process", "i4", "row of `processes`"),
@@ -326,6 +328,12 @@ PROCESSES = table_columns(
     ("gpu_timing_reason", "text", "why it is not what was asked for, or why auto chose it"),
     ("event_excess_ns", "i8", "what was taken off times by CUDA events, as calibrated"),
     ("event_error_ns", "i8", "how far times by CUDA events may be off after that"),
+    ("gpu_timing_off_ns", "i8", "how long `ctl` had switched GPU timing off"),
+    (
+        "gpu_timing_changes",
+        "text",
+        "changes of GPU timing by `ctl`, as `off 12.5, sampled 40.1`: seconds of its life",
+    ),
 )
 
 GPUS = table_columns(

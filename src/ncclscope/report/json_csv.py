@@ -183,6 +183,10 @@ def _gpu_timing(summary: Summary) -> dict[str, Any]:
             "reason": row.gpu_timing_reason or None,
             "event_excess_ns": row.event_excess_ns,
             "event_error_ns": row.event_error_ns,
+            "off_ns": row.gpu_timing_off_ns,
+            "changes": [
+                {"in_force": timing, "after_s": after} for timing, after in row.timing_changes
+            ],
         }
         for row in summary.model.processes
         if row.gpu_timing

@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from statistics import median
 
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.sampling import Estimate
 from ncclscope.analysis.summary import Summary
+from ncclscope.capture.timing_changes import off_in_words
 from ncclscope.humanize import NOTHING, duration, percent, plural
+from ncclscope.model.schema import TIMING_OFF
 from ncclscope.report.estimates import AT_MOST, is_at_most
 from ncclscope.report.tables import Cell, Column, Table, without_empty
 from ncclscope.report.units import gigabytes, microseconds, size
@@ -31,7 +34,28 @@ def timing_policy(summary: Summary) -> list[str]:
         some = f" in {plural(processes, 'process', 'processes')}" if len(policies) > 1 else ""
         because = f": {reason}" if reason and asked != policy else ""
         texts.append(f"GPU timing {policy}{some} (asked for {asked}){because}")
-    return [*texts, *_event_error(summary)]
+    return [*texts, *_switched_off(summary), *_event_error(summary)]
+
+
+def _switched_off(summary: Summary) -> list[str]:
+    """When `ctl` had switched GPU timing off, and what that leaves uncovered."""
+    rows = [row for row in summary.model.processes if row.gpu_timing_off_ns > 0]
+    if not rows:
+        return []
+    alike: dict[tuple[str, ...], list[tuple[float, ...]]] = {}
+    for row in rows:
+        names, seconds = zip(*row.timing_changes, strict=True) if row.timing_changes else ((), ())
+        alike.setdefault(names, []).append(seconds)
+    periods = [
+        off_in_words(list(zip(names, map(median, zip(*seconds, strict=True)), strict=True)))
+        for names, seconds in sorted(alike.items(), key=lambda item: -len(item[1]))
+    ]
+    some = plural(len(rows), "process", "processes")
+    text = f"GPU timing was switched off by ctl in {some}"
+    if any(periods):
+        text += f": {'; '.join(filter(None, periods))}"
+    uncovered = plural(summary.untimed.get(TIMING_OFF, 0), "operation")
+    return [f"{text}; no number covers the GPU times of the {uncovered} of that time"]
 
 
 def _event_error(summary: Summary) -> list[str]:

@@ -1,6 +1,7 @@
 """A running job is looked at more closely for a while, and its counts stay exact."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -288,6 +289,10 @@ def test_sampling_can_be_stopped_and_goes_on(profiled: Path) -> None:
     eventually(lambda: timings() == [["off"]] * 4)
     assert ncclscope("ctl", profiled, "--gpu-timing", "sampled").returncode == 0
     eventually(lambda: timings() == [["off", "sampled"]] * 4)
+    pid = process_folders(profiled)[0].name.split(".")[-2]
+    said = ncclscope("doctor", "--pid", pid)
+    assert f"process {pid} has sampled; it began with sampled: profile mode samples" in said.stdout
+    assert re.search(r"switched off from \d+\.\d s to \d+\.\d s of its life, by", said.stdout)
 
 
 def test_a_request_that_another_one_replaced_is_said(

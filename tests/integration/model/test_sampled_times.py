@@ -1,6 +1,7 @@
 """Operations of jobs whose launches were sampled: sources, reasons, replays, and reports of both."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import pytest
 
 from ncclscope.analysis import summary_from_counters, summary_from_operations
 from ncclscope.analysis.selection import DEFAULT_BY, Selection
+from ncclscope.capture.contents import contents_of_capture
+from ncclscope.cli.run_summary import timing_lines
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
 from ncclscope.model.process.durations import COUNTED_REPLAYS
-from ncclscope.model.schema import NOT_SAMPLED
+from ncclscope.model.schema import NOT_SAMPLED, TIMING_OFF
 from tests.support.player import ncclscope
 from tests.support.sampled_jobs import SIMULATED_EXCESS_NS, run_calibrated, run_sampled
 
@@ -99,6 +102,45 @@ def test_totals_of_a_sample_have_intervals(traced: Path, profiled: Path) -> None
         shown = summary.total.sample
         assert shown
         assert shown.operations == summary.total.operations - 108, "replays cannot be sampled"
+
+
+@pytest.mark.parametrize("mode", ["profile", "trace"])
+def test_what_was_called_while_sampling_was_off_is_not_estimated(tmp_path: Path, mode: str) -> None:
+    """The middle third of three times 600 calls on two ranks."""
+    calls = 600
+    capture = run_calibrated(tmp_path, f"switched_off:{calls}", mode=mode)[0].folder.parent
+    model = open_model(capture)
+    if mode == "trace":
+        assert names_of(model, "reason")[TIMING_OFF] == 2 * calls
+        summary = summary_from_operations.summarize(model, Selection(), DEFAULT_BY)
+    else:
+        summary = summary_from_counters.summarize(model, None, None, DEFAULT_BY)
+    assert summary.untimed[TIMING_OFF] == 2 * calls
+    (group,) = summary.groups
+    for shown in (group, summary.total):
+        assert shown.operations == 2 * 3 * calls
+        assert shown.sample
+        assert shown.sample.operations == 2 * 2 * calls
+        mean_ns = shown.sample.total_ns.value / (2 * 2 * calls)
+        assert 20_000 < mean_ns < 10**6, "the total is of the operations that it stands for"
+        assert shown.run_share is None
+    for row in model.processes:
+        (off, began), (on, ended) = row.timing_changes
+        assert (row.gpu_timing, off, on) == ("sampled", "off", "sampled")
+        assert row.gpu_timing_off_ns / 1e9 == pytest.approx(ended - began, abs=0.11)
+    text = ncclscope("report", capture, env={"COLUMNS": "200"}).stdout
+    assert re.search(
+        r"GPU timing was switched off by ctl in 2 processes: off from \d+\.\d s to \d+\.\d s; "
+        rf"no number covers the GPU times of the {2 * calls:,} operations of that time",
+        text,
+    )
+    assert f"{2 * calls:,} operations could not be sampled, and no number above" in text
+    made = json.loads(ncclscope("report", "--json", capture).stdout)
+    assert [change["in_force"] for change in made["gpu_timing"][0]["changes"]] == ["off", "sampled"]
+    said = timing_lines(contents_of_capture(capture))
+    assert re.fullmatch(
+        r"GPU timing was switched off from \d+\.\d s to \d+\.\d s( in 1 process)?, by ctl", said[1]
+    )
 
 
 def test_a_broadcast_without_a_kernel_event_is_timed(tmp_path: Path) -> None:

@@ -76,6 +76,29 @@ def test_a_change_of_the_mode_does_not_part_a_call_and_its_launch(
         assert sums(rank)[0] == 3 * 30 + 4
 
 
+@pytest.mark.parametrize("mode", ["profile", "trace"])
+def test_nothing_is_timed_while_sampling_is_switched_off(tmp_path: Path, mode: str) -> None:
+    """Of three times 600 calls those in the middle: no launch is chosen, and all are counted as made
+    then, exactly.
+    """
+    calls = 600
+    for rank in run_sampled(tmp_path / "c", f"switched_off:{calls}", mode=mode):
+        made = launches(rank)
+        assert made["timed"] == made["sampled"] > 2 * FIRSTS - 4
+        (count,) = rank.call_counts(layout.LEVEL_WORK)
+        assert int(count.times["timing_off"]) == calls
+        timed, not_sampled = sums(rank)[1:3]
+        assert (count.calls, timed, not_sampled) == (3 * calls, made["timed"], 2 * calls - timed)
+        (call,) = rank.call_counts(layout.LEVEL_CALL)
+        assert int(call.times["timing_off"]) == calls
+        if mode == "trace":
+            noted = rank.slots("KernelLaunch")["states"] & layout.STATE_NOTED != 0
+            before, off, after = (int(part.sum()) for part in np.split(noted, 3))
+            assert (off, before + after) == (0, made["sampled"])
+            assert before >= FIRSTS
+            assert after >= calls // 64 - 1, "it goes on"
+
+
 def test_kernel_events_are_not_asked_for(tmp_path: Path) -> None:
     rank, _ = run_sampled(tmp_path / "c", "eager:10")
     mask = int(rank.meta("Comm")["mask"][0])

@@ -2,15 +2,17 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ncclscope.capture import dtypes, header, layout
-from ncclscope.capture.call_counts import bucket_bounds_ns
+from ncclscope.capture.call_counts import RECORD, bucket_bounds_ns, read_call_counts
 from ncclscope.errors import FormatError
 from ncclscope.native import player_path
 from ncclscope.nccl.events import EVENTS
+from tests.support.writer.files import ProcessFolder, Who, nonce_of
 
 TYPES = {"u1": "u8", "u2": "u16", "u4": "u32", "u8": "u64", "i4": "i32", "i8": "i64"}
 Fields = list[list[object]]  # name, type, offset, bytes
@@ -106,6 +108,23 @@ def test_a_newer_minor_may_add_kinds_and_use_spare_bytes() -> None:
 def test_a_schema_that_says_something_else_is_refused(before: str, after: str) -> None:
     with pytest.raises(FormatError):
         dtypes.check_schema(layout.SCHEMA.replace(before, after, 1))
+
+
+def test_what_was_spare_in_an_earlier_file_may_have_a_name_now(tmp_path: Path) -> None:
+    """Files of 1.4 from before `timing_off` had a spare number in its place."""
+    earlier = layout.SCHEMA.replace("timing_off:u64", "spare_0000:u64")
+    assert "timing_off" not in (dtypes.check_schema(earlier).times.names or ())
+    record = np.zeros(1, RECORD)
+    record["tally"]["kind"], record["tally"]["calls"] = layout.KINDS["Tally"], 7
+    record["times"]["event_count"], record["times"]["event_histogram"][0, 9] = 3, 3
+    who = Who("h", 7, "boot", 10**9, 0, "profile", nonce_of(0), {})
+    ProcessFolder(tmp_path, who).write("tally", layout.FILE_TALLY, record)
+    path = tmp_path / who.folder / "tally"
+    path.write_bytes(path.read_bytes().replace(b"timing_off:u64", b"spare_0000:u64"))
+    (read,) = read_call_counts(path)
+    assert (int(read["tally"]["calls"]), int(read["times"]["event_count"])) == (7, 3)
+    assert int(read["times"]["event_histogram"][9]) == 3
+    assert int(read["times"]["timing_off"]) == 0
 
 
 def test_buckets_of_the_recorder_are_between_the_bounds_of_readers() -> None:

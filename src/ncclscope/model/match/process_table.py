@@ -9,7 +9,7 @@ from ncclscope import launchers
 from ncclscope.arrays.types import Ints
 from ncclscope.capture.header import number_in
 from ncclscope.capture.process import Process
-from ncclscope.capture.recording_windows import windows_of
+from ncclscope.capture.recording_windows import Windows, windows_of
 from ncclscope.model.match.attempts import ProcessSpan, attempts_of
 from ncclscope.model.match.global_ranks import lowest_known
 from ncclscope.model.process.launch_times import EventExcess
@@ -20,6 +20,7 @@ from ncclscope.nccl.releases import release_of_code, text_of
 ToReference = Callable[[int, Ints], Ints]  # (node, times on its clock) -> times on the one clock
 _LARGEST_PID = (1 << 31) - 1
 _LATEST_NS = 1 << 62  # since 1970
+_MOST_TIMING_CHANGES = 16  # that are kept with their times
 _MOST_CALLS = 1 << 48  # of one process: more is damage
 
 
@@ -73,6 +74,8 @@ class ProcessTable:
             gpu_timing_reason=identity.get("gpu_timing.reason", ""),
             event_excess_ns=events.excess_ns,
             event_error_ns=events.error_ns,
+            gpu_timing_off_ns=sum(end - begin for begin, end in windows.timing_off),
+            gpu_timing_changes=_timing_changes(windows),
         )
         used = {(c.gpu_uuid, c.gpu_bus_id): ranks[c.number] for c in comms if c.gpu_uuid}
         self.gpus += [GpuRow(number, rank, *names) for names, rank in used.items()]
@@ -149,6 +152,12 @@ class ProcessTable:
         """When processes that paused recorded single calls."""
         process, start, end = zip(*self._windows, strict=True) if self._windows else ((), (), ())
         return columns_from(WINDOWS, {"process": process, "start_ns": start, "end_ns": end})
+
+
+def _timing_changes(windows: Windows) -> str:
+    """The first changes of the GPU timing, as text."""
+    changes = windows.timings[:_MOST_TIMING_CHANGES]
+    return ", ".join(f"{name} {(when - windows.began_ns) / 1e9:.1f}" for when, name in changes)
 
 
 def _nccl_release(identity: dict[str, str]) -> str:

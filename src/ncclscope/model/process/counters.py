@@ -113,8 +113,9 @@ def _times(times: npt.NDArray[np.void], excess_ns: int) -> Columns:
         untimed = columns[f"{source}_count"] == 0
         for name in ("min_ns", "max_ns"):
             columns[f"{source}_{name}"][untimed] = NONE
-    for place, name in enumerate(UNTIMED_REASONS):
+    for place, name in zip(range(len(layout.UNTIMED)), UNTIMED_REASONS, strict=False):
         columns[name] = numbers[:, offsets["untimed"] + place]
+    columns["untimed_timing_off"] = np.minimum(times["timing_off"], LARGEST).astype(np.int64)
     return columns | _event_times(times, excess_ns)
 
 

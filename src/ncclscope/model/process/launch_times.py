@@ -28,10 +28,11 @@ from ncclscope.arrays.types import Bools, Ints
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, HeadFilter, ReadPlan, flag_column, key, number, time
 from ncclscope.capture.metadata import EventClock, timing_reason
+from ncclscope.capture.recording_windows import windows_of
 from ncclscope.model.process.calls import Calls, Rows
 from ncclscope.model.process.events import ProcessEvents
 from ncclscope.model.process.gpu_clock import GpuClock, lower_bound, upper_bound
-from ncclscope.model.schema import NONE, NOT_SAMPLED, Columns
+from ncclscope.model.schema import NONE, NOT_SAMPLED, TIMING_OFF, Columns
 
 EXACT_ERROR_SHARE = 0.1
 # NCCL's kernels are larger than a marker kernel, and stamp themselves after they began and before
@@ -172,14 +173,22 @@ def timed_rows(decoded: ProcessEvents, calls: Calls, rows: Rows, launch: Ints) -
     calibrated = take(times.calibrated, place, 0).astype(np.bool_)
     error = take(times.error_ns, place, 0)
     exact = timed & calibrated & ~shared & (error <= EXACT_ERROR_SHARE * duration)
-    texts = [NOT_SAMPLED, NEVER_READ, *(timing_reason(n) for n in range(256))]
-    codes = np.where(chosen, 1, 0)
+    texts = [NOT_SAMPLED, NEVER_READ, *(timing_reason(n) for n in range(256)), TIMING_OFF]
+    codes = np.where(chosen, 1, np.where(_is_off(decoded, calls, rows), len(texts) - 1, 0))
     codes = np.where(
         (place != NONE) & ~timed, take(times.reason, place).astype(np.int64) + 2, codes
     )
     captured = take(launched["captured"], at, 0).astype(np.bool_)
     capture = np.where(captured, take(launched["capture"], at), NONE)
     return TimedRows(start, end, exact, shared, calibrated, texts, codes, capture, times.clocks)
+
+
+def _is_off(decoded: ProcessEvents, calls: Calls, rows: Rows) -> Bools:
+    """Which rows were called while GPU timing was switched off."""
+    periods = windows_of(decoded.process).timing_off
+    edges = np.array([edge for period in periods for edge in period], np.int64)
+    called: Ints = take(calls.start_ns, rows.called)
+    return np.asarray((called != NONE) & (np.searchsorted(edges, called, side="right") % 2 == 1))
 
 
 def _is_shared(place: Ints, launches: int) -> Bools:

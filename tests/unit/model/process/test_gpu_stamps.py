@@ -272,7 +272,9 @@ def test_what_nobody_saw_is_counted() -> None:
             call_counts=[tally(0, 1, 5), tally(0, 2, 90), tally(0, 3, 7)],
             strings={1: "Send", 2: "AllReduce", 3: "Broadcast"},
             communicators=[SimpleNamespace(number=0, version=version)],
-            mode_changes=[SimpleNamespace(ticks=at, writes=w, mode="trace") for at, w in zooms],
+            mode_changes=[
+                SimpleNamespace(ticks=at, writes=w, mode="trace", gpu_timing="") for at, w in zooms
+            ],
             identity={"mode": mode}, counters={}, dropped=lambda: 0, gave_up_events=lambda: False,
             header=SimpleNamespace(start_monotonic_ns=0),
             clock=SimpleNamespace(monotonic_ns=np.array([0, 1000]), to_ns=lambda t: t.astype(np.int64)),
