@@ -124,11 +124,11 @@ class Histograms:
         return works
 
     def percentiles(self, works: Ints) -> tuple[float, float]:
-        """Median and 99th percentile in ns, to half the width of a bucket."""
+        """Median and 99th percentile in ns, interpolated within their buckets."""
         if not works.any():  # of a damaged capture
             return 0.0, 0.0
-        middle = np.where(self._to_ns == NONE, self._from_ns, (self._from_ns + self._to_ns) / 2)
-        median, p99 = histogram_percentiles(works, middle)
+        to_ns = np.where(self._to_ns == NONE, self._from_ns, self._to_ns)
+        median, p99 = histogram_percentiles(works, self._from_ns, to_ns)
         return median, p99
 
 

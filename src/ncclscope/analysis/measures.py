@@ -25,7 +25,7 @@ Durations (`GRADES`, `durations`)
 Percentiles (`percentiles`, `histogram_percentiles`)
     A value that occurred: the smallest that at least p % of the values do not exceed. Of an even
     number the median is the lower of the two in the middle. numpy calls this `inverted_cdf`, SQL
-    `quantile_disc`. Of a histogram: the value that stands for the bucket of that value.
+    `quantile_disc`. Of a histogram: where that value is if those of its bucket lie evenly in it.
 
 Classes of sizes (`size_class`, `SIZE_CLASS_SQL`)
     The power of two at or below a size in bytes; sizes below 1 are classes of their own.
@@ -228,10 +228,15 @@ def percentiles(values: Ints | Floats, percents: Sequence[int] = PERCENTS) -> li
 
 
 def histogram_percentiles(
-    counts: Ints, bucket_values: Floats, percents: Sequence[int] = PERCENTS
+    counts: Ints, low: Floats, high: Floats, percents: Sequence[int] = PERCENTS
 ) -> list[float]:
-    """The same of a histogram with at least one value: what stands for the bucket of each."""
+    """The same of a histogram with at least one value, whose buckets reach from `low` to `high`: of
+    n values in a bucket, number k is taken to lie (k - 1/2) / n into it.
+    """
     running = np.cumsum(counts)
     # Divided last: a whole number of values must not become a little more than that.
-    wanted = [percent * float(running[-1]) / 100 for percent in percents]
-    return [float(bucket_values[place]) for place in np.searchsorted(running, wanted)]
+    wanted = [max(math.ceil(percent * int(running[-1]) / 100), 1) for percent in percents]
+    places = np.searchsorted(running, wanted)
+    number = np.array(wanted) - (running - counts)[places]
+    width = high[places] - low[places]
+    return [float(v) for v in low[places] + (number - 0.5) / counts[places] * width]

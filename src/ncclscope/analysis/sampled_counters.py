@@ -1,8 +1,10 @@
 """The strata of a capture's counters, where the recorder timed a sample by CUDA events.
 
 A stratum is one key on one process, as in `sampled_operations`. Its values are known by bucket of a
-histogram only: the middle of a bucket, at most 6 % off, stands for all of them where their spread
-is computed. Their mean is exact.
+histogram only, 12.5 % wide at most and cut to the shortest and longest time: the middle of a
+bucket, at most 6 % off, stands for all of them where their spread is computed. Percentiles are
+taken within their bucket, as if its times lay evenly in it, and their intervals contain the whole
+bucket. The mean is exact.
 """
 
 from dataclasses import dataclass
@@ -24,11 +26,17 @@ Totals = list[tuple[CounterKey, CounterTotals]]
 
 @dataclass(frozen=True, slots=True)
 class _Buckets:
-    """Buckets of one stratum."""
+    """Buckets of one stratum, where there is something in them."""
 
-    time_ns: Floats
+    low_ns: Floats
+    high_ns: Floats
     works: Ints
     firsts: Ints
+
+    @property
+    def time_ns(self) -> Floats:
+        """What stands for their times."""
+        return (self.low_ns + self.high_ns) / 2
 
 
 class _Histograms:
@@ -40,7 +48,12 @@ class _Histograms:
         own = own[np.argsort(np.asarray(table["counter"])[own], kind="stable")]
         low, high = (np.asarray(table[name])[own] for name in ("from_ns", "to_ns"))
         self._counter = np.asarray(table["counter"])[own]
-        self._middle = np.where(high == NONE, low, (low + high) / 2)
+        self._low = low.astype(np.float64)
+        self._high = np.where(high == NONE, np.inf, high)
+        counters = model.tables["counters"]
+        self._least, self._most = (
+            np.asarray(counters[name]) for name in ("event_min_ns", "event_max_ns")
+        )
         self._works, self._firsts = (np.asarray(table[name])[own] for name in ("works", "firsts"))
 
     def of(self, counters: list[int], excess_ns: int) -> _Buckets:
@@ -49,9 +62,12 @@ class _Histograms:
             slice(*np.searchsorted(self._counter, (row, row + 1)).tolist()) for row in counters
         ]
         rows = np.concatenate([np.arange(part.start, part.stop) for part in parts])
-        return _Buckets(
-            np.maximum(self._middle[rows] - excess_ns, 0.0), self._works[rows], self._firsts[rows]
+        of = self._counter[rows]
+        low, high = (
+            np.clip(edge[rows] - excess_ns, self._least[of], np.maximum(self._most, 0)[of])
+            for edge in (self._low, self._high)
         )
+        return _Buckets(np.maximum(low, 0.0), high, self._works[rows], self._firsts[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +169,7 @@ def _shorter_half(buckets: _Buckets) -> Ints:
 
 def _weighted(
     stratum: int, buckets: _Buckets, weight: float
-) -> list[tuple[Ints, Floats, Floats, Floats]]:
+) -> list[tuple[Ints, Floats, Floats, Floats, Floats]]:
     """Columns of WeightedTimes: first calls stand for themselves."""
     parts = []
     for counts, own in ((buckets.firsts, 1.0), (buckets.works - buckets.firsts, weight)):
@@ -162,7 +178,8 @@ def _weighted(
         parts.append(
             (
                 np.full(rows, stratum, np.int64),
-                buckets.time_ns[used],
+                buckets.low_ns[used],
+                buckets.high_ns[used],
                 np.full(rows, own),
                 counts[used].astype(np.float64),
             )

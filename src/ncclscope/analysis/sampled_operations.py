@@ -184,7 +184,7 @@ def sampled_operations(
     weight = values.weights(strata)
     sampled = SampledStrata.of(
         strata,
-        WeightedTimes(stratum[own], time_ns, weight, np.ones(len(own))),
+        WeightedTimes(stratum[own], time_ns, time_ns, weight, np.ones(len(own))),
         number,
         (2 * exact >= number) & (number > 0) & (by_stratum["size_bytes"] != NONE),
         by_stratum["size_bytes"].astype(np.float64),

@@ -88,10 +88,13 @@ def test_rows_without_bytes_do_not_count() -> None:
     assert [total.bytes for total in totals(counted(unknown)).values()] == [0]
 
 
-def test_percentiles_lie_in_the_middle_of_their_bucket() -> None:
+def test_percentiles_lie_as_far_in_their_bucket_as_they_are_among_its_times() -> None:
     buckets = ((0, "gpu", 1024, 2048, 90), (0, "gpu", 4096, 8192, 9), (0, "gpu", 1 << 40, NONE, 1))
     names = ("counter", "source", "from_ns", "to_ns", "works")
     rows = tuple(dict(zip(names, bucket, strict=True)) for bucket in reversed(buckets))
     histograms = Histograms(counted(work(100), histograms=rows))
-    assert histograms.percentiles(histograms.of(0, "gpu")) == (1536.0, 6144.0)
+    assert histograms.percentiles(histograms.of(0, "gpu")) == (
+        1024 * (1 + 49.5 / 90),
+        4096 * (1 + 8.5 / 9),
+    )
     assert histograms.percentiles(histograms.of(0, "host")) == (0.0, 0.0)

@@ -160,7 +160,7 @@ def test_percentiles_are_values_that_occurred(values: list[int], median: int, p9
     # A histogram with a bucket for each value has the same percentiles.
     counts = np.bincount(values)
     buckets = np.arange(len(counts), dtype=np.float64)
-    assert measures.histogram_percentiles(counts, buckets) == [median, p99]
+    assert measures.histogram_percentiles(counts, buckets, buckets) == [median, p99]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 99, 100, 101, 200, 1_000])
