@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,13 @@ START_S = 300
 WITHOUT_PACKAGE = """
 import runpy, sys
 sys.modules["ncclscope"] = None
+runpy.run_module("distributed.cli.dask_worker", run_name="__main__", alter_sys=True)
+"""
+# A worker with an older one.
+OLDER_PACKAGE = """
+import runpy
+import ncclscope._version
+ncclscope._version.__version__ = "0.0.1"
 runpy.run_module("distributed.cli.dask_worker", run_name="__main__", alter_sys=True)
 """
 _PATIENT = {
@@ -64,30 +71,39 @@ def _started() -> Any:
     raise AssertionError
 
 
-def _start(*words: str | Path) -> "subprocess.Popen[bytes]":
+def _start(*words: str | Path, user: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        [sys.executable, *map(str, words)],
+        [*user, sys.executable, *map(str, words)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 
 @contextmanager
 def cluster_of_processes(
-    folder: Path, workers: int = 2, worker_code: str = ""
+    folder: Path, workers: int = 2, worker_code: str = "", user: Sequence[str] = ()
 ) -> Iterator[tuple[str, list[Any]]]:
     """The address of a scheduler, and its process followed by those of workers, which nobody starts
-    again.
+    again. `user`: the words of a command that starts them as somebody else.
     """
     file = folder / f"scheduler-{time.monotonic_ns()}.json"
-    where = ("--scheduler-file", file, "--no-dashboard")
-    worker = ("-c", worker_code) if worker_code else ("-m", "distributed.cli.dask_worker")
-    processes = [_start("-m", "distributed.cli.dask_scheduler", *where, "--port", "0", "--no-show")]
+    where = ("--scheduler-file", file, "--no-dashboard", "--port", "0", "--no-show")
+    processes = [_start("-m", "distributed.cli.dask_scheduler", *where, user=user)]
     try:
         eventually(lambda: file.exists() and file.stat().st_size > 0, START_S)
-        own = ("--no-nanny", "--nthreads", "1", "--memory-limit", "0", "--local-directory", folder)
-        processes += [_start(*worker, *where, *own) for _ in range(workers)]
+        processes += [start_worker(file, worker_code, user) for _ in range(workers)]
         yield f"file:{file}", processes
     finally:
         for process in processes:
             process.kill()
             process.wait()
+
+
+def start_worker(
+    scheduler_file: Path, code: str = "", user: Sequence[str] = ()
+) -> "subprocess.Popen[bytes]":
+    """One more worker, which the caller ends."""
+    return _start(
+        *(("-c", code) if code else ("-m", "distributed.cli.dask_worker")),
+        "--scheduler-file", scheduler_file, "--no-dashboard", "--no-nanny", "--nthreads", "1",
+        "--memory-limit", "0", "--local-directory", scheduler_file.parent, user=user,
+    )  # fmt: skip

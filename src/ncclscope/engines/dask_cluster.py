@@ -11,19 +11,18 @@ import importlib
 import itertools
 import logging
 import socket
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from ncclscope.arrays.library import spill_large_arrays_to
 from ncclscope.arrays.memory_limit import memory_limit_bytes, memory_limited_to
-from ncclscope.engines.worker_check import check_workers
-from ncclscope.errors import NcclscopeError, UsageError, is_out_of_memory
+from ncclscope.engines.cluster_answers import Answers
+from ncclscope.engines.worker_check import check_versions, check_workers, versions_here
+from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import plural
 from ncclscope.model.decode_pool import Decoder
 from ncclscope.model.engine import Item, ProcessOperations, Result
@@ -45,10 +44,7 @@ _MOST_DECODERS = 512
 _TASKS_OF_A_THREAD = 4  # of a stage, at least
 _MOST_ROWS = 1 << 22  # operations of a task, if it has several processes
 _MERGED_AT_ONCE = 8  # states
-_LOOK_S = 5  # at whether the cluster has workers
-_MOST_ALONE_S = 60  # without any: those that died are started again in less
 _PROCESSES = ("process", "processes")
-_MORE_MEMORY = "Raise NCCLSCOPE_MEMORY_LIMIT if it is set, or give workers more memory"
 
 
 @contextmanager
@@ -132,6 +128,7 @@ class ClusterEngine:
 
     def __init__(self, client: Any, on: str, target: Path, workers: int) -> None:
         self._client, self._on, self._target = client, on, target
+        self._answers = Answers(client, on, target)
         self._workers = workers  # threads of all of them
         self._limit = memory_limit_bytes()  # of each worker, while it does our tasks
         self._decoded: Counter[str] = Counter()  # processes, by host
@@ -143,8 +140,7 @@ class ClusterEngine:
         wanted = self._workers * _DECODERS_OF_A_THREAD
         count = min(wanted, len(folders), _MOST_DECODERS)
         decoders = [
-            _ClusterDecoder(self._client, self._on, folders[number::count], self._target)
-            for number in range(count)
+            _ClusterDecoder(self._answers, folders[number::count]) for number in range(count)
         ]
         yield list(decoders)
         self._decoded = sum((decoder.hosts for decoder in decoders), Counter[str]())
@@ -189,8 +185,8 @@ class ClusterEngine:
 
     def _gather(self, futures: list[Any]) -> list[Any]:
         """The results of `_call`."""
-        _await(self._client, futures, self._on)
-        returned = _result(lambda: self._client.gather(futures), self._on)
+        self._answers.when_ended(futures)
+        returned = self._answers.of(lambda: self._client.gather(futures))
         self._tasks.update(host for _, host in returned)
         return [value for value, _ in returned]
 
@@ -254,51 +250,11 @@ def _fields(item: Any) -> list[Any]:
     return [getattr(item, field.name) for field in fields(item)]
 
 
-def _result(ask: Callable[[], Any], on: str) -> Any:
-    """What is asked for; a NcclscopeError where the cluster cannot answer."""
-    distributed: Any = importlib.import_module("distributed")
-    try:
-        return ask()
-    except distributed.KilledWorker as error:
-        message = f"cannot read the capture on {on}: its workers die ({error})"
-        raise NcclscopeError(message, "They may have too little memory") from None
-    except (CancelledError, distributed.comm.CommClosedError, TimeoutError):
-        message = f"cannot read the capture on {on}: its scheduler is gone"
-        raise NcclscopeError(message, "Run it again, or leave --on out") from None
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        message = f"cannot read the capture on {on}: a worker has not enough memory"
-        raise NcclscopeError(message, _MORE_MEMORY) from None
-
-
-def _await(client: Any, futures: list[Any], on: str) -> None:
-    """Waits until these have ended; a NcclscopeError where the cluster has no worker for long: Dask
-    would wait for one for ever.
-    """
-    distributed: Any = importlib.import_module("distributed")
-
-    def ended() -> bool:
-        try:
-            distributed.wait(futures, timeout=_LOOK_S)
-        except distributed.TimeoutError:
-            return False
-        return True
-
-    last_seen = time.monotonic()
-    while not _result(ended, on):
-        if _result(lambda: client.scheduler_info()["workers"], on):
-            last_seen = time.monotonic()
-        elif time.monotonic() - last_seen > _MOST_ALONE_S:
-            message = f"cannot read the capture on {on}: it has no workers for {_MOST_ALONE_S} s"
-            raise NcclscopeError(message, "Start workers and run it again: what is done is kept")
-
-
 class _ClusterDecoder:
     """A decoder whose processes are decoded on the cluster; two of them at a time."""
 
-    def __init__(self, client: Any, on: str, folders: Sequence[Path], target: Path) -> None:
-        self._client, self._on, self._target = client, on, str(target)
+    def __init__(self, answers: Answers, folders: Sequence[Path]) -> None:
+        self._answers, self._target = answers, str(answers.target)
         self._folders, self._limit = iter(folders), memory_limit_bytes()
         self._held: Any = None  # the process that is being placed
         self._writing: Any = None
@@ -308,7 +264,8 @@ class _ClusterDecoder:
         self._submit_next()
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self._client.submit(_Limited(function, self._limit), *arguments, pure=False)
+        limited = _Limited(function, self._limit)
+        return self._answers.client.submit(limited, *arguments, pure=False)
 
     def _submit_next(self) -> None:
         folder = next(self._folders, None)
@@ -317,8 +274,8 @@ class _ClusterDecoder:
             self._next = self._submit(_decode, str(folder), self._target, sizes_in(folder))
 
     def _result(self, future: Any) -> Any:
-        _await(self._client, [future], self._on)
-        return _result(future.result, self._on)
+        self._answers.when_ended([future])
+        return self._answers.of(future.result)
 
     def decode(self) -> DecodedProcess | str:
         """The next process, or why it cannot be read."""
@@ -345,16 +302,23 @@ class _ClusterDecoder:
 # ---- on the workers ----
 @dataclass(frozen=True, slots=True)
 class _Limited:
-    """Does something with so much memory, if it is not None. Dask shows what that is called."""
+    """Does something with so much memory, if it is not None. Dask shows what that is called.
+
+    versions   of the command: a worker that joins later was not looked at
+    """
 
     do: Callable[..., Any]
     limit: int | None
+    versions: dict[str, str] = field(default_factory=versions_here)
 
     @property
     def __name__(self) -> str:
         return str(getattr(self.do, "__name__", type(self.do).__name__))
 
     def __call__(self, *arguments: Any) -> Any:
+        here = versions_here()
+        if here != self.versions:
+            check_versions(socket.gethostname(), here, self.versions)
         with memory_limited_to(self.limit):
             return self.do(*arguments)
 

@@ -2,7 +2,9 @@
 
 import platform
 import secrets
+import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,11 @@ _SAME = {
     "ncclscope": "Install the same version on both",
     "Python": "Run the command and the workers with the same Python: tasks and answers are pickled",
     "numpy": "Install the same version on both: arrays are pickled",
+}
+# By whether the model is made in TMPDIR: this user may not write into the capture.
+_SHARED = {
+    False: "Captures must be on a file system that workers share",
+    True: "Set TMPDIR to a directory on a file system that workers share, or leave --on out",
 }
 
 
@@ -40,15 +47,15 @@ def check_workers(client: Any, target: Path) -> int:
             hint = f"Install ncclscope {__version__} for the Python that runs the workers"
             raise NcclscopeError(message, hint)
         versions, seen = answer
-        _check_versions(worker, versions)
+        check_versions(worker, versions, versions_here())
         if seen != expected:
             message = f"worker {worker} does not see {target.parent}"
-            raise NcclscopeError(message, "Captures must be on a file system that workers share")
+            raise NcclscopeError(message, _SHARED[target.parent == Path(tempfile.gettempdir())])
     return sum(client.nthreads().values())
 
 
-def _check_versions(worker: str, versions: Any) -> None:
-    own = versions_here()
+def check_versions(worker: str, versions: Any, own: Mapping[str, str]) -> None:
+    """Raises a NcclscopeError unless a worker's versions are those of the command, `own`."""
     # An older ncclscope answers with its version alone.
     theirs = versions if isinstance(versions, dict) else {"ncclscope": versions}
     for name, hint in _SAME.items():

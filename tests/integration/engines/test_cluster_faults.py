@@ -317,8 +317,8 @@ def test_a_cluster_without_workers_is_waited_for_no_longer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """Dask itself would wait for a worker for ever."""
-    monkeypatch.setattr("ncclscope.engines.dask_cluster._LOOK_S", 0.5)
-    monkeypatch.setattr("ncclscope.engines.dask_cluster._MOST_ALONE_S", 2)
+    monkeypatch.setattr("ncclscope.engines.cluster_answers._LOOK_S", 0.5)
+    monkeypatch.setattr("ncclscope.engines.cluster_answers._MOST_ALONE_S", 2)
     capture = tmp_path / "capture"
     shutil.copytree(expected("attempts")[0], capture)
     died = fault_in("GatherStates", die, tmp_path / "died")

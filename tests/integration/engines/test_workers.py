@@ -1,10 +1,12 @@
 """Workers that cannot do our tasks, and the limit of their memory."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,19 @@ from ncclscope.engines import worker_check
 from ncclscope.engines.dask_cluster import cluster_engine
 from ncclscope.errors import NcclscopeError
 from ncclscope.model.build import open_model
-from tests.support.dask_clusters import WITHOUT_PACKAGE, cluster_of_processes, local_cluster
+from tests.support.dask_clusters import (
+    OLDER_PACKAGE,
+    START_S,
+    WITHOUT_PACKAGE,
+    cluster_of_processes,
+    local_cluster,
+    start_worker,
+)
 from tests.support.mixed_captures import attempts
 from tests.support.packages import needs
 from tests.support.stage_engines import saved_model
-from tests.support.stage_faults import fault_in
+from tests.support.stage_faults import fault_in, hold
+from tests.support.waiting import eventually
 
 pytestmark = needs("distributed")
 LIMIT_BYTES, TOO_MUCH = 2 << 30, 3 << 30
@@ -73,6 +83,55 @@ def test_workers_without_our_package_are_refused(capture: Path, tmp_path: Path) 
     assert "Traceback" not in answer.stderr
     assert nothing_of_a_model(capture)
     assert main(["report", str(capture)]) == 0
+
+
+def report_while_another_joins(capture: Path, folder: Path, worker: str) -> int:
+    """The exit code of a report on one worker, held in a task until another one has joined."""
+    marker, until = folder / "held", folder / "joined"
+    with cluster_of_processes(folder, 1) as (on, processes):
+        joining = Thread(target=_join, args=(on, processes, worker, marker, until))
+        joining.start()
+        with fault_in("_decode", partial(hold, until), marker):
+            code = main(["report", "--on", on, str(capture)])
+        joining.join()
+    return code
+
+
+def _join(on: str, processes: list[Any], worker: str, marker: Path, until: Path) -> None:
+    """Starts another worker when one is held, and lets that go on."""
+    import distributed
+
+    file = Path(on.removeprefix("file:"))
+    eventually(marker.exists, START_S)
+    processes.append(start_worker(file, worker))
+    with distributed.Client(scheduler_file=str(file)) as client:
+        client.wait_for_workers(2, timeout=START_S)
+    until.touch()
+
+
+def test_a_worker_with_another_version_that_joins_later_is_refused(
+    capture: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report_while_another_joins(capture, tmp_path, OLDER_PACKAGE) == 1
+    errors = capsys.readouterr().err
+    assert "Traceback" not in errors
+    said, own = errors.splitlines()[-1], worker_check.versions_here()["ncclscope"]
+    assert said.startswith("ncclscope: worker ")
+    assert f" has ncclscope 0.0.1, this is {own}. Install the same version on both" in said
+    assert not (capture / "model").exists()
+    assert main(["report", str(capture)]) == 0
+
+
+def test_a_worker_without_our_package_that_joins_later_does_nothing(
+    capture: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends when it gets a task, and the other one does that."""
+    assert report_while_another_joins(capture, tmp_path, WITHOUT_PACKAGE) == 0
+    assert "Traceback" not in capsys.readouterr().err
+    saved = saved_model(capture)
+    shutil.rmtree(capture / "model")
+    open_model(capture)
+    assert saved == saved_model(capture)
 
 
 # ---- a limit of memory ----
