@@ -1,6 +1,7 @@
 """Opens a capture's model: loads the saved one while it is current, else has a new one made."""
 
 import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,6 +66,13 @@ def _build(
     from ncclscope.model.decode_and_join import build
     from ncclscope.model.engine import here
 
+    if engine_of is not None and not os.access(capture, os.W_OK) and "TMPDIR" not in os.environ:
+        message = (
+            f"cannot have a cluster make the model of {capture}: this user may not write there"
+        )
+        raise NcclscopeError(
+            message, "Set TMPDIR to a directory that workers see, or leave --on out"
+        )
     return build(capture, mark, progress, engine_of or here, keep)
 
 
