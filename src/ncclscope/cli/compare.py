@@ -9,6 +9,7 @@ from ncclscope.analysis.waiting.kept_account import kept_waiting_account
 from ncclscope.arrays.freed_memory import keep_freed_memory
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.arguments.compare import BETWEEN
+from ncclscope.cli.arguments.equal_jobs import check_equal_jobs
 from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.cli.selection_options import check_operations_for_time, time_selection_of
 from ncclscope.cli.terminal import output_width
@@ -64,7 +65,8 @@ def _run_with_history(arguments: argparse.Namespace) -> int:
         message = "compare --history takes one capture, and neither --comm nor --op"
         raise UsageError(message, "Its other side are the last equal jobs of the history")
     sums = sums_of(_model(resolve_capture(arguments.captures[0]), arguments))
-    changed, left_out = difference_of_sums(history_directory(arguments.history), sums, LAST_EQUAL)
+    equal = arguments.equal_jobs or LAST_EQUAL
+    changed, left_out = difference_of_sums(history_directory(arguments.history), sums, equal)
     if arguments.json:
         print(json.dumps(difference_as_json(changed), indent=2, allow_nan=False))
     else:
@@ -75,6 +77,7 @@ def _run_with_history(arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints whether B is slower or faster than A, and what of it."""
+    check_equal_jobs(arguments)
     if arguments.history:
         return _run_with_history(arguments)
     paths_a, paths_b = ([resolve_capture(name) for name in side] for side in _sides(arguments))

@@ -11,6 +11,7 @@ from ncclscope.analysis.time_selection import model_between
 from ncclscope.arrays.freed_memory import keep_freed_memory
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli import suggested_commands
+from ncclscope.cli.arguments.equal_jobs import check_equal_jobs
 from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.cli.rank_arguments import ranks_of_options
 from ncclscope.cli.selection_options import (
@@ -37,10 +38,10 @@ def _diagnosis(model: Model, arguments: argparse.Namespace, baseline: Baseline |
     snapshots = unfinished_snapshots(model) if time.until_ns is None else None
     chosen = model_between(model, time)
     diagnosis = diagnose(chosen, snapshots, baseline)
-    return _with_history(diagnosis, chosen, arguments.history) if arguments.history else diagnosis
+    return _with_history(diagnosis, chosen, arguments) if arguments.history else diagnosis
 
 
-def _with_history(diagnosis: Diagnosis, model: Model, place: str) -> Diagnosis:
+def _with_history(diagnosis: Diagnosis, model: Model, arguments: argparse.Namespace) -> Diagnosis:
     """The diagnosis with what earlier jobs of a history say."""
     # Late: only with --history.
     from ncclscope.history.findings import history_findings
@@ -50,12 +51,14 @@ def _with_history(diagnosis: Diagnosis, model: Model, place: str) -> Diagnosis:
     ranks_of: dict[str, tuple[int, ...]] = {}
     for rank, host in sorted(Run(model).host_of.items()):
         ranks_of[host] = (*ranks_of.get(host, ()), rank)
-    past = history_findings(history_directory(place), sums_of(model), ranks_of, model.path)
+    directory, equal_jobs = history_directory(arguments.history), arguments.equal_jobs
+    past = history_findings(directory, sums_of(model), ranks_of, model.path, equal_jobs)
     return replace(diagnosis, findings=sort_findings((*diagnosis.findings, *past)))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints findings, the worst first."""
+    check_equal_jobs(arguments)
     baseline = read_baseline(Path(arguments.baseline)) if arguments.baseline else None
     model = open_model_with_progress(resolve_capture(arguments.capture), arguments.on)
     keep_freed_memory()

@@ -29,11 +29,19 @@ _MOST_LINKS, _MOST_KINDS = 5, 3
 
 
 def history_findings(
-    directory: Path, sums: JobSums, ranks_of: dict[str, tuple[int, ...]], capture: Path
+    directory: Path,
+    sums: JobSums,
+    ranks_of: dict[str, tuple[int, ...]],
+    capture: Path,
+    equal_jobs: int | None = None,
 ) -> list[Finding]:
-    """What earlier jobs of a history say about this job. `ranks_of`: its global ranks by host."""
-    changed, not_whole = difference_of_sums(directory, sums, LAST_EQUAL)
-    findings = [*_against_equal_jobs(changed, not_whole, directory, capture)]
+    """What earlier jobs of a history say about this job. `ranks_of`: its global ranks by host;
+    `equal_jobs`: with how many it is compared, if not with LAST_EQUAL.
+    """
+    changed, not_whole = difference_of_sums(directory, sums, equal_jobs or LAST_EQUAL)
+    command = f"ncclscope compare --history {quote(str(directory))} {quote(str(capture))}"
+    command += f" --equal-jobs {equal_jobs}" if equal_jobs else ""
+    findings = [*_against_equal_jobs(changed, not_whole, command)]
     history = earlier_jobs(directory, sums, _LAST_OF_HOSTS)
     origins = origin_hosts(sums.hosts)
     for record in host_records(history):
@@ -49,10 +57,10 @@ def history_findings(
 
 
 # ---- the job ----
-def _against_equal_jobs(
-    changed: JobDifference, not_whole: int, directory: Path, capture: Path
-) -> list[Finding]:
-    """That the job is slower, or why it was not judged; nothing where it is neither."""
+def _against_equal_jobs(changed: JobDifference, not_whole: int, command: str) -> list[Finding]:
+    """That the job is slower, or why it was not judged; nothing where it is neither. `command`:
+    shows the numbers.
+    """
     left_out = (
         (Evidence(f"left out of the history: {plural(not_whole, 'file')}, not whole"),)
         if not_whole
@@ -77,7 +85,6 @@ def _against_equal_jobs(
     evidence = [_evidence(measure) for measure in changed.measures if measure.verdict == SLOWER]
     slower_kinds = [kind for kind in changed.kinds if kind.verdict == SLOWER][:_MOST_KINDS]
     evidence += [_evidence(kind) for kind in slower_kinds]
-    command = f"ncclscope compare --history {quote(str(directory))} {quote(str(capture))}"
     evidence[0] = Evidence(evidence[0].text, evidence[0].facts, command)
     lost = measure.change if measure.name == WAITING else 1 - 1 / measure.change
     return [

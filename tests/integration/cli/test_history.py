@@ -159,6 +159,14 @@ def test_a_capture_is_compared_with_equal_jobs_of_a_history(
         "world AllReduce 1 MiB float32",
     ]
     assert main(["compare", "--history", str(history), *map(str, captures[:2])]) == 2
+    assert main([*words, "--equal-jobs", "4"]) == 3
+    assert json.loads(capsys.readouterr().out)["equal_jobs"] == by_name["equal_jobs"][-4:]
+    assert main([*words, "--equal-jobs", "2"]) == 5, "of two jobs nothing is judged"
+    for wrong, why in (([*words, "--equal-jobs", "0"], "leaves no job"),
+                       (["compare", "--equal-jobs", "3", "a", "b"], "needs jobs")):  # fmt: skip
+        capsys.readouterr()
+        assert main(wrong) == 2
+        assert why in capsys.readouterr().err
 
 
 def test_diagnose_says_what_earlier_jobs_say_about_a_job(
@@ -183,6 +191,13 @@ def test_diagnose_says_what_earlier_jobs_say_about_a_job(
     assert "and again in this one" in slow["late host"]["sentence"]
     assert "slower than the last 5 equal jobs: a round takes" in slow["slower"]["sentence"]
     assert sorted(past(str(captures[1]))) == ["not judged"], "one job alone says nothing"
+
+    words = ["diagnose", str(captures[-1]), "--history", str(history), "--equal-jobs", "4"]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]
+    slower = next(one for one in found if one["kind"] == "slower")
+    assert "slower than the last 4 equal jobs: a round takes" in slower["sentence"]
+    assert slower["evidence"][0]["command"].endswith(f"{captures[-1]} --equal-jobs 4")
 
 
 def test_jobs_with_other_sizes_are_not_equal_and_old_jobs_go(

@@ -3,6 +3,7 @@
 import argparse
 
 from ncclscope.cli.arguments.engine import add_engine_argument
+from ncclscope.cli.arguments.equal_jobs import add_equal_jobs_argument
 from ncclscope.cli.arguments.json_output import add_json_argument
 from ncclscope.cli.arguments.selection import add_time_arguments, join_negative_times
 
@@ -27,8 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--op", action="append", metavar="NAME", help="list only kinds of calls of this function"
     )
     parser.add_argument(
-        "--history", metavar="DIR", help="compare one job with the last 10 equal jobs of a history"
+        "--history", metavar="DIR", help="compare one job with the last equal jobs of a history"
     )
+    add_equal_jobs_argument(parser)
     add_time_arguments(parser)
     add_engine_argument(parser)
 

@@ -3,6 +3,7 @@
 import argparse
 
 from ncclscope.cli.arguments.engine import add_engine_argument
+from ncclscope.cli.arguments.equal_jobs import add_equal_jobs_argument
 from ncclscope.cli.arguments.json_output import add_json_argument
 from ncclscope.cli.arguments.selection import add_time_arguments, join_negative_times
 from ncclscope.diagnose import SEVERITIES
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--history", metavar="DIR",
         help="also compare with earlier jobs of a history: slower, hosts and links late again",
     )  # fmt: skip
+    add_equal_jobs_argument(parser)
     parser.add_argument(
         "--fail-on",
         choices=SEVERITIES,
