@@ -10,6 +10,10 @@
 #include "clock.h"
 
 #define MAX_KERNELS 32u  // contexts
+// Waiting is done in the thread that makes a communicator: the helper thread cannot, as it must not
+// touch a context that may be gone. A GPU that has not begun after the first time is taken by
+// something that lasts; one that takes turns between programs comes to each round after some ms.
+#define FIRST_PATIENCE_NS 100000000u
 #define PATIENCE_NS 300000000u
 #define SPAN_NS 5000ull    // of a measured marker
 #define DELAY_NS 60000ull  // of the work before it: longer than three launches take
@@ -249,10 +253,12 @@ static u64 above_zero(i64 value) { return value > 0 ? (u64)value : 0; }
 
 static enum timing_reason run_rounds(const struct marker_kernel *kernel,
                                      const struct marker_round *rounds, cuda_stream stream) {
-    u64 deadline_ns = clock_monotonic_ns() + PATIENCE_NS;
+    u64 now_ns = clock_monotonic_ns(), deadline_ns = now_ns + PATIENCE_NS;
     const u32 busy = MARKER_ROUNDS / 2;
     for (u32 i = 0; i < MARKER_ROUNDS; i++) {
         if (!launch_round(kernel, rounds, i, i < busy, stream)) return TIMING_CUDA_ERROR;
+        if (i == 0 && !wait_for(rounds[0].start, now_ns + FIRST_PATIENCE_NS))
+            return TIMING_GPU_BUSY;
         bool wait = i >= busy - 1;  // the stream is idle when the next one comes
         if (wait && !wait_for(rounds[i].stop, deadline_ns)) return TIMING_GPU_BUSY;
     }

@@ -64,6 +64,18 @@ def eager(calls: int) -> None:
     do("cudaStreamSynchronize", STREAM)
 
 
+def driver_calls_until_now(calls: int) -> None:
+    """Prints how often the functions with faults were called, by the communicator's init; then as
+    many calls.
+    """
+    count = LIBRARY.ncclSimDriverCalls
+    count.restype = c.c_long
+    words = os.environ.get("NCCLSCOPE_SIM_CUDA_FAULTS", "").split(",")
+    names = {word.split("@")[0] for word in words}
+    print(json.dumps({name: count(name.encode()) for name in sorted(names)}), flush=True)
+    eager(calls)
+
+
 def backlog(calls: int) -> None:
     """Everything is queued before anything is waited for."""
     for _ in range(calls):

@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "nccl_api.h"
 
 enum { MAX_FAULTS = 32 };
 
@@ -51,6 +54,13 @@ static void refuse_forked_child(const char *function) {
     abort();
 }
 
+static int value_of(const char *text) {
+    if (strcmp(text, "capturing") == 0) return FAULT_CAPTURING;
+    if (strncmp(text, "slow", 4) != 0) return atoi(text);
+    nanosleep(&(struct timespec){.tv_nsec = atoi(text + 4) * 1000000L}, NULL);
+    return 0;
+}
+
 int fault_of_call(const char *function) {
     read_once();
     refuse_forked_child(function);
@@ -60,9 +70,15 @@ int fault_of_call(const char *function) {
         if (strcmp(fault->function, function) != 0 || !fault->first) continue;
         long call = ++fault->calls;
         if (call == fault->first || (fault->all_later && call > fault->first))
-            result = strcmp(fault->value, "capturing") == 0 ? FAULT_CAPTURING : atoi(fault->value);
+            result = value_of(fault->value);
     }
     return result;
+}
+
+SIM_EXPORT long ncclSimDriverCalls(const char *function) {
+    for (int i = 0; i < fault_count; i++)
+        if (strcmp(faults[i].function, function) == 0) return faults[i].calls;
+    return 0;
 }
 
 bool fault_is_missing(const char *function) {

@@ -113,6 +113,101 @@ def test_instances_of_a_mig_gpu_are_told_apart_by_uuid_and_share_its_bus_id(
     ]
 
 
+# ---- MPS ----
+MPS_ERRORS = {
+    805: "connection failed", 806: "RPC failure", 807: "server not ready",
+    808: "most clients reached", 809: "most connections reached", 810: "client terminated",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("error", MPS_ERRORS)
+def test_an_error_of_mps_at_init_leaves_all_untimed_and_counted(tmp_path: Path, error: int) -> None:
+    """The server has no room, or does not answer: no events can be made."""
+    faults = f"cuEventCreate@1+={error}"
+    for rank in run_sampled(tmp_path / "c", "eager:20", NCCLSCOPE_SIM_CUDA_FAULTS=faults):
+        assert launches(rank) == {"sampled": 8, "no_context": 8}
+        assert sums(rank) == (20, 0, 12, 8)
+        assert b"no CUDA events could be made" in notes_of(rank)
+
+
+@pytest.mark.parametrize("function", ["cuModuleLoadData", "cuMemHostRegister_v2", "cuLaunchKernel"])
+def test_an_error_of_mps_at_calibration_leaves_upper_bounds(tmp_path: Path, function: str) -> None:
+    faults = f"{function}@1+=809"
+    for rank in run_sampled(tmp_path / "c", "eager:20", NCCLSCOPE_SIM_CUDA_FAULTS=faults):
+        (clock,) = rank.meta("EventClock")
+        assert clock["calibrated"] == 0
+        assert launches(rank) == {"sampled": 8, "timed": 8}
+        assert sums(rank) == (20, 8, 12, 0)
+
+
+@pytest.mark.parametrize("error", [805, 806, 810])
+@pytest.mark.parametrize("mode", ["profile", "trace"])
+def test_a_server_of_mps_that_goes_away_ends_the_timing_of_its_clients(
+    tmp_path: Path, error: int, mode: str
+) -> None:
+    """After the calibration and a few launches every call into the driver fails, for good. Nothing is
+    timed from then on, the context is given up, and all calls are counted.
+    """
+    functions = {"cuEventRecord": 75, "cuEventQuery": 40, "cuEventElapsedTime": 40}
+    functions |= {"cuStreamIsCapturing": 12, "cuLaunchKernel": 60, "cuStreamQuery": 1}
+    functions |= {"cuMemcpyDtoHAsync_v2": 1}
+    faults = ",".join(f"{name}@{first}+={error}" for name, first in functions.items())
+    for rank in run_sampled(
+        tmp_path / "c", "sizes:40", "graphs:2", mode=mode, NCCLSCOPE_SIM_CUDA_FAULTS=faults
+    ):
+        made = launches(rank)
+        assert made["sampled"] == made.get("timed", 0) + made["cuda_error"] + made.get(
+            "unfinished", 0
+        )
+        assert made["cuda_error"] > 8
+        assert f"failed 8 times in a row, with error {error}".encode() in notes_of(rank)
+        works = rank.call_counts(layout.LEVEL_WORK)
+        assert sum(count.calls for count in works) >= 40
+        assert sum(int(count.times["event_count"]) for count in works) == made.get("timed", 0)
+
+
+@pytest.mark.parametrize("function", ["cuEventRecord", "cuStreamIsCapturing", "cuEventQuery"])
+def test_calls_that_wait_for_other_clients_lose_nothing_and_shorten_nothing(
+    tmp_path: Path, function: str
+) -> None:
+    """From after the calibration on each of these calls takes 2 ms, as where other clients of MPS hold
+    the driver: all that was chosen is timed, and no time is shorter than its kernel, which takes at
+    least 5 µs in the simulation. It may be longer: the GPU waits for the second event then.
+    """
+    faults = f"{function}@70+=slow2"
+    for rank in run_sampled(
+        tmp_path / "c", "eager:40", mode="trace", NCCLSCOPE_SIM_CUDA_FAULTS=faults
+    ):
+        times = rank.slots("LaunchTime")
+        assert launches(rank) == {"sampled": len(times), "timed": len(times)}
+        assert len(times) >= 8
+        assert (times["gpu_stop_ns"] - times["gpu_start_ns"] >= 5_000).all()
+        assert sums(rank)[0] == 40
+
+
+# A query is followed by a pause of at least 20 µs, so these are the most of 100 and of 300 ms.
+MOST_QUERIES = {"@1+=600": 5_001, "@2+=600": 15_002}
+
+
+@pytest.mark.parametrize("fault", MOST_QUERIES)
+def test_a_gpu_that_is_busy_for_good_holds_an_init_up_for_so_many_looks_at_most(
+    tmp_path: Path, fault: str
+) -> None:
+    """Nothing of the calibration ever ends, or nothing but its first event. Counted, not timed: the
+    init gives up, and every call after it is made and counted.
+    """
+    faults = f"cuEventQuery{fault}"
+    for rank in run_sampled(
+        tmp_path / "c", "driver_calls_until_now:20", NCCLSCOPE_SIM_CUDA_FAULTS=faults
+    ):
+        assert 1 < rank.printed[0]["cuEventQuery"] <= MOST_QUERIES[fault]
+        (clock,) = rank.meta("EventClock")
+        assert clock["reason"] == REASONS["the GPU was busy"]
+        assert clock["calibrated"] == 0
+        assert launches(rank) == {"sampled": 8, "unfinished": 8}
+        assert sums(rank) == (20, 0, 12, 8)
+
+
 # ---- algorithms whose stop stamps come early ----
 def test_an_early_stop_is_a_lower_bound_and_an_event_is_not(tmp_path: Path) -> None:
     sources = {}
