@@ -16,14 +16,14 @@ from ncclscope.history.tables import LINKS
 _LEAST_LINKS = 5  # of a job: with fewer, most of them may be slow
 
 _QUERY = f"""
-, links as (
-  select source, destination, slowness, slowness >= {SLOWER} as is_slow,
-         count(*) over job as links, avg((slowness >= {SLOWER})::int) over job as chance
+, chosen as materialized (
+  select name, source, destination, slowness, slowness >= {SLOWER} as is_slow
   from rows where operations >= {LEAST_OPERATIONS}
-  window job as (partition by name)
+), jobs as (
+  select name, count(*) as links, avg(is_slow::int) as chance from chosen group by name
 )
 select source, destination, count(*), sum(is_slow::int), sum(chance), median(slowness)
-from links where links >= {_LEAST_LINKS} group by source, destination
+from chosen join jobs using (name) where links >= {_LEAST_LINKS} group by source, destination
 """
 
 
