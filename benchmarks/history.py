@@ -28,6 +28,7 @@ from ncclscope.simulation.scenario import Late, Scenario
 from tests.support.history_jobs import fleet, made_job, write_capture_of_job
 
 JOBS, CAPTURES, HOSTS, BAD, BAD_SHARE = 1000, 5, 64, "node017", 0.3
+REACH, MODULES = 63, 80  # every host sends to every other one; layers of a large model
 MOST_S = 1.0  # of wall time, also of whole commands
 MOST_FIRST_S = 3.0  # while the files of all jobs are collected, once after `add`
 TIMES = 5  # of which the median counts: other processes hold single ones up
@@ -43,20 +44,24 @@ def write_history(path: Path) -> float:
         for number in range(JOBS):
             before = time.process_time()
             hosts = [str(host) for host in generator.permutation(fleet(HOSTS))]
-            sums = made_job(number, hosts, generator, BAD, BAD_SHARE)
+            sums = made_job(number, hosts, generator, BAD, BAD_SHARE, reach=REACH, modules=MODULES)
             made_s += time.process_time() - before
             write_job(path, sums, connection)
     return (time.process_time() - began - made_s) / JOBS
 
 
-def add_captures(path: Path, folder: Path) -> None:
-    """Adds small captures with a late rank, on hosts of their own."""
-    for number in range(CAPTURES):
+def add_captures(path: Path, folder: Path) -> Path:
+    """Adds small captures with a late rank, on hosts of their own. Returns an equal one that is not
+    in the history, with a saved model.
+    """
+    for number in range(CAPTURES + 1):
         capture = folder / f"capture{number}"
         scenario = Scenario(ranks=8, steps=40, compute_ms=4, late=(Late(2, 6.0),), ranks_per_host=1)
         write_capture_of_job(capture, scenario, number, seed=number)
-        words = [sys.executable, "-m", "ncclscope", "history", "add", str(path), str(capture)]
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        words = ["history", "add", str(path)] if number < CAPTURES else ["report"]
+        command = [sys.executable, "-m", "ncclscope", *words, str(capture)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return capture
 
 
 def _of_query(query: Callable[[], object]) -> tuple[float, float]:
@@ -77,7 +82,7 @@ def _medians(costs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return median(cpu), median(wall)
 
 
-def query_costs(path: Path) -> dict[str, tuple[float, float]]:
+def query_costs(path: Path, capture: Path) -> dict[str, tuple[float, float]]:
     """CPU and wall s of queries within a process, and of whole commands: medians, but for what can
     be measured once.
     """
@@ -92,14 +97,20 @@ def query_costs(path: Path) -> dict[str, tuple[float, float]]:
     }
     for name, query in queries.items():
         costs[name] = _medians([_of_query(query) for _ in range(TIMES)])
-    commands: dict[str, tuple[str, ...]] = {
-        "`history list`": ("list",),
-        "`history trend`": ("trend",),
-        "`history trend --host`": ("trend", "--host", BAD),
-        "`history diff`": ("diff", "--job", f"job{JOBS - 1}"),
+    other = fleet(HOSTS)[0]
+    commands: dict[str, tuple[str | Path, ...]] = {
+        "`history list`": ("history", "list", path),
+        "`history trend`": ("history", "trend", path),
+        "`history trend --host`": ("history", "trend", path, "--host", BAD),
+        "`history trend --link`": ("history", "trend", path, "--link", BAD, other),
+        "`history trend --comm`": ("history", "trend", path, "--comm", "dp"),
+        "`history trend --module`": ("history", "trend", path, "--module", "layers.7"),
+        "`history diff`": ("history", "diff", path, "--job", f"job{JOBS - 1}"),
+        "`compare --history`": ("compare", "--history", path, capture),
+        "`diagnose`, without a history": ("diagnose", capture),
+        "`diagnose --history`": ("diagnose", "--history", path, capture),
     }
-    for name, (action, *options) in commands.items():
-        words = ("history", action, path, *options)
+    for name, words in commands.items():
         costs[name] = _medians([_of_command(words) for _ in range(TIMES)])
     return costs
 
@@ -109,9 +120,9 @@ def main() -> None:
     with scratch() as folder:
         path = folder / "history"
         write_s = write_history(path)
-        add_captures(path, folder)
+        capture = add_captures(path, folder)
         sizes = [file.stat().st_size for file in path.rglob("*") if file.is_file()]
-        costs = query_costs(path)
+        costs = query_costs(path, capture)
         records = host_records(History(path))
         answer = json.dumps([record.host for record in records if record.is_late])
     late = [record for record in records if record.is_late]
@@ -124,9 +135,10 @@ def main() -> None:
         f"captures. {BAD} is 10 % slower in {BAD_SHARE:.0%} of jobs: an origin in "
         f"{bad.origin_in} of {bad.jobs:,}, where chance gives {bad.expected:.1f}. Named: "
         f"{', '.join(record.host for record in late)}; {len(records)} hosts were judged. A job "
-        f"has {sum(sizes) / (JOBS + CAPTURES) / 1e3:.1f} KB (64 hosts, 44 kinds of calls, 64 "
-        f"links) and is written in {1e3 * write_s:.0f} ms of CPU. Medians of {TIMES}, but for the "
-        f"first times. Bar: {MOST_S:.0f} s of wall time, the first time {MOST_FIRST_S:.0f} s."
+        f"has {sum(sizes) / (JOBS + CAPTURES) / 1e3:.1f} KB ({HOSTS} hosts, 44 kinds of calls, "
+        f"{HOSTS * REACH:,} links, {MODULES} modules) and is written in {1e3 * write_s:.0f} ms of "
+        f"CPU. Medians of {TIMES}, but for the first times. Bar: {MOST_S:.0f} s of wall time, the "
+        f"first time {MOST_FIRST_S:.0f} s."
     )
     publish("history", table(["", "CPU s", "wall s"], rows) + text)
     assert [record.host for record in late] == [BAD], answer

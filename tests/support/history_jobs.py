@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 
 from ncclscope.history.sums import shape_of
-from ncclscope.history.tables import CommunicatorRow, HostRow, JobRow, JobSums, LinkRow
+from ncclscope.history.tables import CommunicatorRow, HostRow, JobRow, JobSums, LinkRow, ModuleRow
 from ncclscope.simulation.scenario import Scenario
 from tests.support.writer.scenario import write_scenario
 
@@ -36,11 +36,14 @@ def made_job(
     slower: float = 0.10,
     first_slower: float = 0.0,
     step_factor: float = 1.0,
+    reach: int = 1,
+    modules: int = 0,
 ) -> JobSums:
     """Job `number`, one hour after the one before it, on these hosts in the order of ranks.
 
     `bad_share`: in this share of jobs the bad host is slower. `first_slower`: the first host is
-    slower, whichever it is.
+    slower, whichever it is. `reach`: each host sends to so many hosts behind it. `modules`: of the
+    user's model.
     """
     step_ns = _STEP_NS * step_factor
     own_ns = step_ns * generator.normal(1.0, 0.02, (_STEPS, len(hosts)))
@@ -65,10 +68,17 @@ def made_job(
     )  # fmt: skip
     links = tuple(
         LinkRow(a, b, float(generator.lognormal(0.0, 0.03)), _STEPS, 1e9)
-        for a, b in zip(hosts, hosts[1:] + hosts[:1], strict=True)
+        for far in range(1, reach + 1)
+        for a, b in zip(hosts, hosts[far:] + hosts[:far], strict=True)
     )
     shape = shape_of(job, [(k.role, k.ranks, k.function, k.size_bytes, k.datatype) for k in kinds])
-    return JobSums(f"{number:012x}", shape, job, rows, kinds, links)
+    own = tuple(_module(f"layers.{number}", generator) for number in range(modules))
+    return JobSums(f"{number:012x}", shape, job, rows, kinds, links, own)
+
+
+def _module(name: str, generator: np.random.Generator) -> ModuleRow:
+    total_ns = int(1e9 * generator.lognormal(0.0, 0.02))
+    return ModuleRow(name, 8 * _STEPS, 8 * _STEPS, total_ns, total_ns // 10)
 
 
 def _job_row(
