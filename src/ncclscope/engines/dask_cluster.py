@@ -39,7 +39,9 @@ from ncclscope.model.store.decoded_files import process_of
 from ncclscope.model.streams import StreamRanges
 
 _CONNECT_S, _WORKERS_S = 30, 60
-_DECODERS_OF_A_THREAD = 2  # one process is decoded while another one is placed
+# One process is decoded while another one is placed; of large ones that takes no time, but memory.
+_DECODERS_OF_A_THREAD, _OF_LARGE_PROCESSES = 2, 1
+_LARGE_BYTES = 32 << 20  # of a process's files
 _MOST_DECODERS = 512
 _TASKS_OF_A_THREAD = 4  # of a stage, at least
 _MOST_ROWS = 1 << 22  # operations of a task, if it has several processes
@@ -137,7 +139,8 @@ class ClusterEngine:
     @contextmanager
     def decoders(self, folders: Sequence[Path]) -> Iterator[list[Decoder]]:
         """Decoders of the folders: the first decodes the first folder, and so on in turns."""
-        wanted = self._workers * _DECODERS_OF_A_THREAD
+        are_large = bool(folders) and sum(sizes_in(folders[0]).values()) > _LARGE_BYTES
+        wanted = self._workers * (_OF_LARGE_PROCESSES if are_large else _DECODERS_OF_A_THREAD)
         count = min(wanted, len(folders), _MOST_DECODERS)
         decoders = [
             _ClusterDecoder(self._answers, folders[number::count]) for number in range(count)
@@ -355,7 +358,6 @@ def _without_columns(decoded: tuple[DecodedProcess, Columns] | str) -> DecodedPr
 def _write(
     decoded: tuple[DecodedProcess, Columns], placement: Placement, target: str
 ) -> tuple[StreamRanges, int, str]:
-    # A copy: a task that is repeated gets the same columns again.
-    columns = {name: values.copy() for name, values in decoded[1].items()}
+    columns = dict(decoded[1])  # a task that is repeated gets the same columns again
     ranges = write_operations(columns, placement, Path(target))
     return ranges, rows_checksum(columns), socket.gethostname()

@@ -30,7 +30,10 @@ from ncclscope.model.model import Progress
 from ncclscope.model.process.decoded_process import DecodedProcess, decode_process
 from ncclscope.model.schema import Columns
 from ncclscope.model.store.decoded_files import (
+    OPERATIONS,
     is_decoded,
+    process_from,
+    process_tables,
     read_decoded,
     read_details,
     write_manifest,
@@ -138,16 +141,30 @@ def _decode(folder: Path, remove_raw: bool, decoding: Decoding) -> None:
     if isinstance(whole, str):
         decoding.kept[UNREADABLE] += 1
         return
-    decoded, columns = whole
-    details = {table: own_details(process, table) for table in DETAILS}
-    manifest = write_tables(folder, decoded, columns, details)
-    _verify(folder, manifest, decoded, columns, details)
+    decoded, tables = whole[0], _tables(process, *whole)
+    del whole  # the generator drops what was written
+    manifest = write_tables(folder, decoded, tables, partial(_check_table, folder))
+    again = process_from(
+        folder, manifest, decoded.rows, partial(read_details, folder, manifest=manifest)
+    )
+    _check_equal(folder, decoded, again, "process")
     write_manifest(folder, manifest)
     decoding.decoded += 1
     decoding.log_bytes += _bytes(folder, "log.*")
     decoding.decoded_bytes += _bytes(folder, "decoded.*")
     if remove_raw:
         decoding.removed_bytes += _remove_log(folder)
+
+
+def _tables(
+    process: Process, decoded: DecodedProcess, columns: Columns
+) -> Iterator[tuple[str, Columns]]:
+    """The tables of a process, each made when it is asked for."""
+    yield OPERATIONS, columns
+    del columns
+    yield from process_tables(decoded).items()
+    for table in DETAILS:
+        yield table, own_details(process, table)
 
 
 def _has_log(folder: Path) -> bool:
@@ -186,20 +203,13 @@ def _remove_log(folder: Path) -> int:
 
 
 # ---- whether what was written is what was read ----
-def _verify(
-    folder: Path,
-    manifest: dict[str, Any],
-    decoded: DecodedProcess,
-    columns: Columns,
-    details: dict[str, Columns],
-) -> None:
-    """Raises NcclscopeError unless the decoded files give the same values as the log."""
-    process, rows = read_decoded(folder, manifest)
-    differs = _first_difference(decoded, process, "process") or _first_difference(
-        columns, rows, "operations"
-    )
-    for table, values in details.items():
-        differs = differs or _first_difference(values, read_details(folder, table, manifest), table)
+def _check_table(folder: Path, table: str, columns: Columns, manifest: dict[str, Any]) -> None:
+    """Raises NcclscopeError unless a table that was written has the values of the log."""
+    _check_equal(folder, columns, read_details(folder, table, manifest), table)
+
+
+def _check_equal(folder: Path, expected: Any, value: Any, name: str) -> None:
+    differs = _first_difference(expected, value, name)
     if differs:
         message = f"decoded files of {folder} differ from its log in {differs}"
         raise NcclscopeError(message, "The log was kept. Please report this")

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.joins import take_small
+from ncclscope.arrays.library import full_array
 from ncclscope.capture.context_lines import JobContext, read_context
 from ncclscope.capture.process import Process, open_process, open_recent
 from ncclscope.capture.segment import Blocks
@@ -162,14 +163,15 @@ def _counts(columns: Columns, reasons: list[str], calls_counted: int) -> Counts:
 
 def write_operations(columns: Columns, placement: Placement, folder: Path) -> StreamRanges:
     """Writes a process's operations into their rows of the model's columns, with rows and codes of
-    the capture in place of its own numbers. Returns their streams.
+    the capture in place of its own numbers. Returns their streams. `columns` has these as well; its
+    arrays stay as they are.
     """
     for sort, codes in placement.codes.items():
         if sort in columns:
             columns[sort] = take_small(codes, columns[sort])
     number = np.asarray(columns["communicator"], np.int32)
-    columns["process"][:] = placement.process
-    columns["node"][:] = placement.node
+    columns["process"] = full_array(len(number), np.int32, placement.process)
+    columns["node"] = full_array(len(number), np.int32, placement.node)
     columns["communicator"] = take_small(placement.communicators.astype(np.int32), number)
     columns["global_rank"] = take_small(placement.global_ranks.astype(np.int32), number)
     if "module" in columns:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from functools import cache, partial
@@ -54,6 +54,8 @@ from ncclscope.private_directory import UNFINISHED, new_path, new_private_file
 
 OPERATIONS, SENDS, RECEIVES, STEPS, PHASES = "operations", "sends", "receives", "steps", "phases"
 _ZSTD_LEVEL = 9  # 3 % smaller than by default; no more time, as there is less to write
+# DuckDB has its own copy of what is read: of so many values, not of all columns of a large process.
+_VALUES_AT_ONCE = 8 << 20
 _VERSION = 1  # of the layout; readers know all up to their own
 _DTYPES = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "O"}
 _NUMBERS = ("gpu_clock_error_ns", "impossible", "unsized")
@@ -105,23 +107,29 @@ def is_decoded(folder: Path) -> bool:
 
 # ---- writing ----
 def write_tables(
-    folder: Path, decoded: DecodedProcess, columns: Columns, details: Mapping[str, Columns]
+    folder: Path,
+    decoded: DecodedProcess,
+    tables: Iterable[tuple[str, Columns]],
+    check: Callable[[str, Columns, dict[str, Any]], None],
 ) -> dict[str, Any]:
     """Writes the tables of a process's decoded files, which count once there is a manifest; returns
     the manifest. The whole log must be there.
+
+    tables   names and columns; each is made when the one before is done with
+    check    compares a table that was written, by its name and a manifest, with these columns
     """
     # A capture's model needs no engine: duckdb is imported for these files alone.
     from ncclscope.model.sql_views import open_connection
 
-    tables = {OPERATIONS: columns, **process_tables(decoded), **details}
     (folder / DECODED_MANIFEST).unlink(missing_ok=True)  # it would not fit the new files
     for leftover in folder.glob(f"{UNFINISHED}decoded.*"):  # of a command that was killed
         leftover.unlink()
+    written: dict[str, Any] = {}
     with open_connection() as connection:
-        written = {
-            table: _write_table(connection, folder, table, values)
-            for table, values in tables.items()
-        }
+        for table, columns in tables:
+            written[table] = _write_table(connection, folder, table, columns)
+            check(table, columns, {"tables": written})
+            del columns
     manifest = {
         "version": _VERSION,
         "ncclscope": __version__,
@@ -244,20 +252,13 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def read_decoded(
-    folder: Path, manifest: dict[str, Any] | None = None
-) -> tuple[DecodedProcess, Columns]:
-    """A process from its decoded files. FormatError where they are damaged or missing. `manifest`:
-    instead of the one in the folder.
-    """
+def read_decoded(folder: Path) -> tuple[DecodedProcess, Columns]:
+    """A process from its decoded files. FormatError where they are damaged or missing."""
     try:
-        manifest = manifest or _manifest(folder)
+        manifest = _manifest(folder)
         columns = _read_table(folder, manifest, OPERATIONS)
-        part_of, rows = columns["part_of"], len(columns["event"])
-        if rows and not NONE <= int(part_of.min()) <= int(part_of.max()) < rows:
-            raise DamagedError("part_of")
         tables = partial(_read_table, folder, manifest)
-        return process_from(folder, manifest, rows, tables), columns
+        return process_from(folder, manifest, len(columns["event"]), tables), columns
     except OSError as error:
         reason = error.strerror or str(error)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -266,7 +267,9 @@ def read_decoded(
 
 
 def read_details(folder: Path, table: str, manifest: dict[str, Any] | None = None) -> Columns:
-    """A table of events, with the process's own numbers. FormatError as for `read_decoded`."""
+    """A table of events, with the process's own numbers. FormatError as for `read_decoded`.
+    `manifest`: instead of the one in the folder.
+    """
     try:
         return _read_table(folder, manifest or _manifest(folder), table)
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -327,17 +330,25 @@ def _read_table(folder: Path, manifest: dict[str, Any], table: str) -> Columns:
     regular_size(path)  # no pipe
     if checksum(path) != entry["checksum"]:
         raise DamagedError(path.name)
-    listed = ", ".join(f'"{name}"' for name in dtypes)
+    source, names = literal(str(path)), list(dtypes)
+    at_once = max(_VALUES_AT_ONCE // entry["rows"], 1)
+    columns: Columns = {}
     try:
         with open_connection() as connection:
-            values = connection.execute(
-                f"select {listed} from read_parquet({literal(str(path))})"
-            ).fetchnumpy()
+            for some in (names[n : n + at_once] for n in range(0, len(names), at_once)):
+                listed = ", ".join(f'"{name}"' for name in some)
+                query = f"select {listed} from read_parquet({source})"
+                values = connection.execute(query).fetchnumpy()
+                columns |= {name: _plain(values.pop(name), dtypes[name]) for name in some}
     except duckdb.Error:
         raise DamagedError(path.name) from None
-    if any(len(column) != entry["rows"] for column in values.values()):
+    if any(len(column) != entry["rows"] for column in columns.values()):
         raise DamagedError(path.name)
-    return {name: _plain(values[name], dtype) for name, dtype in dtypes.items()}
+    if table == OPERATIONS:
+        part_of = columns["part_of"]
+        if not NONE <= int(part_of.min()) <= int(part_of.max()) < len(part_of):
+            raise DamagedError("part_of")
+    return columns
 
 
 def _plain(values: Any, dtype: str) -> np.ndarray:
