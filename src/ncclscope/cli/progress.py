@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from ncclscope.arrays.memory_limit import limit_memory
+from ncclscope.capture.reader import is_dataset
 from ncclscope.cli.arguments.engine import HERE
 from ncclscope.cli.engine_options import engine_on
 from ncclscope.cli.messages import print_message
@@ -34,6 +35,11 @@ def open_model_with_progress(capture: Path, on: str = HERE) -> Model:
     it, as `--on` says.
     """
     limit_memory()
+    if on != HERE and is_dataset(capture):
+        print_message(
+            f"ncclscope: {printable(str(capture))} is a dataset, which this machine reads: --on "
+            f"{printable(on)} does no more than sum it up"
+        )
     progress = progress_line("reading {done:,} of {of:,} processes …")
     model = open_model(capture, progress, engine_on(on))
     if progress:

@@ -108,6 +108,26 @@ def test_decoded_files_are_equal(
     assert not list(there.glob(".model-*"))
 
 
+def test_a_dataset_is_read_by_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the command says so: nobody answers under that address."""
+    attempts(tmp_path / "capture")
+    dataset, nowhere = str(tmp_path / "dataset"), "tcp://127.0.0.1:9"
+    assert main(["export", "--to", "parquet", "-o", dataset, str(tmp_path / "capture")]) == 0
+    capsys.readouterr()
+    assert main(["report", "--json", dataset]) == 0
+    expected = capsys.readouterr()
+    assert expected.err == ""
+    assert main(["report", "--json", "--on", nowhere, dataset]) == 0
+    answer = capsys.readouterr()
+    assert answer.out == expected.out
+    assert answer.err == (
+        f"ncclscope: {dataset} is a dataset, which this machine reads: --on {nowhere} does no more "
+        "than sum it up\n"
+    )
+
+
 def test_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ncclscope.engines.dask_cluster._CONNECT_S", 1)
     attempts(tmp_path / "capture")
