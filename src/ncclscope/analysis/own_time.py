@@ -41,6 +41,12 @@ def own_times(run: Run) -> OwnTimes:
     return OwnTimes(*by_operation)
 
 
+def unknown_own_times(run: Run) -> OwnTimes:
+    """No own times, for what needs durations alone: of a long run they take most memory."""
+    unknown = np.broadcast_to(np.nan, len(run.current))
+    return OwnTimes(unknown, unknown)
+
+
 def _by_rank(run: Run) -> tuple[Ints, Bools]:
     """Rows with times in the order of process, rank and start; which are the first of a rank."""
     rows = np.flatnonzero(run.timed)

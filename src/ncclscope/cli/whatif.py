@@ -32,8 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     keep_freed_memory()
     check_operations_for_time(whole, arguments)
     chosen = model_between(whole, time_selection_of(whole, arguments))
-    model = replayed_part(chosen)
-    limits = limits_of(chosen, model)
+    replayed = replayed_part(chosen)
+    model, limits = replayed.model, limits_of(chosen, replayed)
     waiting = waiting_of(Run(model))
     if waiting is None:
         raise NcclscopeError(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from ncclscope.analysis.baseline import Baseline
 from ncclscope.analysis.selection import check_ranks, communicator_rows
-from ncclscope.analysis.time_selection import middle_in_words, replayed_part
+from ncclscope.analysis.time_selection import ReplayedPart, replayed_part
 from ncclscope.analysis.waiting.rank_delays import MOST_KERNELS
 from ncclscope.capture.reader import is_dataset
 from ncclscope.diagnose.finding import CRITICAL, Evidence, Finding, downgrade, sort_findings
@@ -75,7 +75,10 @@ def diagnose(
     """All findings. `snapshots`: of processes that have not ended, as `unfinished_snapshots` gives
     them; None: nothing can hang.
     """
-    context = RuleContext(model)
+    replayed = replayed_part(model)
+    is_whole = replayed.model is model
+    context = RuleContext(model, is_replayed=is_whole)
+    part = context if is_whole else RuleContext(replayed.model)
     missing = data_quality.missing(context)
     status = None if snapshots is None else judge(snapshots.processes, snapshots.unreadable)
     findings: list[Finding] = []
@@ -88,8 +91,7 @@ def diagnose(
     disagreed = {name for finding in mismatches for name in finding.communicators}
     findings += [_with_followers(finding, status) for finding in mismatches]
     findings += [f for f in _mismatches_at_the_end(status) if not disagreed & set(f.communicators)]
-    part = _part(context)
-    for found in _by_family(part):
+    for found in _by_family(part, context):
         findings += found
     if baseline is not None:
         findings += below_expected.find(context, baseline)
@@ -97,22 +99,19 @@ def diagnose(
         findings += unjudged_transfer.find(part, baseline)
     in_hangs = data_quality.missing(context, last_counts=False)
     findings = [_weigh(finding, missing, in_hangs) for finding in hardware.add_causes(findings)]
-    limits = (*_limit_of_time(context, part), *_limits(part))
+    limits = (*_limit_of_time(model, replayed), *_limits(part))
     return Diagnosis(sort_findings(findings), missing, limits)
 
 
-def _part(context: RuleContext) -> RuleContext:
-    """What families look at: the middle of a run that is too long to be replayed at once."""
-    part = replayed_part(context.model)
-    return context if part is context.model else RuleContext(part)
-
-
-def _limit_of_time(whole: RuleContext, part: RuleContext) -> tuple[str, ...]:
-    if part is whole:
+def _limit_of_time(model: Model, replayed: ReplayedPart) -> tuple[str, ...]:
+    """Which part of a run families look at that replay it, in words."""
+    if not replayed.words:
         return ()
-    operations = len(whole.run.operations["event"])
-    middle = middle_in_words(part.model)
-    return (f"{operations:,} operations: findings but hangs and mismatches are of {middle}",)
+    operations = len(model.tables["operations"]["event"])
+    return (
+        f"{operations:,} operations: findings but hangs, mismatches and degradation are of "
+        f"{replayed.words}",
+    )
 
 
 def _limits(context: RuleContext) -> tuple[str, ...]:
@@ -131,9 +130,10 @@ def _limits(context: RuleContext) -> tuple[str, ...]:
     return tuple(limits)
 
 
-def _by_family(context: RuleContext) -> list[list[Finding]]:
+def _by_family(context: RuleContext, whole: RuleContext) -> list[list[Finding]]:
     """What each family finds, in their order. Families that follow waiting back run beside those
-    that do not: both are outside of the interpreter most of the time.
+    that do not: both are outside of the interpreter most of the time. `whole`: the whole run, where
+    `context` is a part of it: when something became slower is asked of all of it.
     """
     families = (
         straggler,
@@ -157,7 +157,7 @@ def _by_family(context: RuleContext) -> list[list[Finding]]:
         others_found = threads.submit(lambda: {family: family.find(context) for family in others})
         found = {family: family.find(context) for family in waits}
         found |= others_found.result()
-    slower = degradation.find(context)  # needs what both made
+    slower = degradation.find(whole)  # needs what both made
     found[degradation] = [one for one in slower if not _is_said(one, found[slow_link])]
     return [list(found[family]) for family in families]
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from ncclscope.analysis.change import Slowdown, slowdowns
 from ncclscope.analysis.measures import extent
-from ncclscope.analysis.own_time import OwnTimes, own_times
+from ncclscope.analysis.own_time import OwnTimes, own_times, unknown_own_times
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.synchronized_instances import SynchronizedInstances, synchronized_instances
 from ncclscope.analysis.waiting.heavy_stages import HeavyStage, heavy_stage
@@ -64,16 +64,18 @@ class RuleContext:
     where(), at(), during()  how sentences name a rank's place, a moment, and a stretch of time
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, is_replayed: bool = True) -> None:
+        """`is_replayed`: whether waiting is followed; a run may be too long for that."""
         self.model = model
+        self._is_replayed = is_replayed
         self.run = Run(model)
         self.path = shlex.quote(str(model.path))
         self._waits_because_of: dict[int, Ints] = {}
 
     @cached_property
     def own_times(self) -> OwnTimes:
-        """By operation the rank's own time before it."""
-        return own_times(self.run)
+        """By operation the rank's own time before it; unknown where waiting is not followed."""
+        return own_times(self.run) if self._is_replayed else unknown_own_times(self.run)
 
     @cached_property
     def synchronized(self) -> SynchronizedInstances:
@@ -87,8 +89,8 @@ class RuleContext:
 
     @cached_property
     def waiting(self) -> Waiting | None:
-        """Dependencies between kernels; None where no waiting can be seen."""
-        return waiting_of(self.run)
+        """Dependencies between kernels; None where no waiting can be seen, or is followed."""
+        return waiting_of(self.run) if self._is_replayed else None
 
     @cached_property
     def account(self) -> WaitingAccount | None:

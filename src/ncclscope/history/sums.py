@@ -183,11 +183,11 @@ def _communicator(
 # ---- links ----
 def _links(run: Run) -> tuple[LinkRow, ...]:
     """Links between hosts: the median over those of their ranks, because ranks move. Of a run that
-    is too long to be replayed at once, sends and receives are those in its middle.
+    is too long to be replayed at once, sends and receives are those of the part that is.
     """
     transfers = proxy_step_transfers(run)
     if transfers is None and run.p2p.any():
-        waiting = waiting_of(Run(replayed_part(run.model)))
+        waiting = waiting_of(Run(replayed_part(run.model).model))
         transfers = None if waiting is None else p2p_transfers(waiting)
     if transfers is None or not len(transfers.time_ns):
         return ()

@@ -188,8 +188,8 @@ def whatif(
 ) -> WhatIfAnswer:
     """What the run, or a part of it, would take with a change."""
     chosen = _part(model, window)
-    model = replayed_part(chosen)
-    limits = what_if.limits_of(chosen, model)
+    replayed = replayed_part(chosen)
+    model, limits = replayed.model, what_if.limits_of(chosen, replayed)
     waiting = waiting_of(Run(model))
     if waiting is None:
         raise NcclscopeError(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ncclscope.analysis.time_selection import middle_in_words
+from ncclscope.analysis.time_selection import ReplayedPart
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.path_parts import PathPart, path_parts
 from ncclscope.analysis.waiting.prediction import Prediction
@@ -18,12 +18,12 @@ _UNSURE = "the record does not show how much could be gained"
 _ASSUMED = "transfers keep their lengths; contention may change with the schedule"
 
 
-def limits_of(chosen: Model, replayed: Model) -> tuple[str, ...]:
+def limits_of(chosen: Model, replayed: ReplayedPart) -> tuple[str, ...]:
     """What was not replayed, because there is too much, in words."""
-    if replayed is chosen:
+    if not replayed.words:
         return ()
     operations = len(chosen.tables["operations"]["event"])
-    return (f"{operations:,} operations: the replay is of {middle_in_words(replayed)}",)
+    return (f"{operations:,} operations: the replay is of {replayed.words}",)
 
 
 def as_json(prediction: Prediction, limits: tuple[str, ...] = ()) -> dict[str, Any]:

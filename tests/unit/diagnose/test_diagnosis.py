@@ -52,7 +52,8 @@ def test_of_a_run_that_is_too_long_the_middle_is_replayed(
     assert replayed[0] == 1_600
     assert 700 < replayed[1] < 900
     assert part.limits[0].startswith(
-        f"1,600 operations: findings but hangs and mismatches are of {replayed[1]} in the middle of"
+        "1,600 operations: findings but hangs, mismatches and degradation are of "
+        f"{replayed[1]} in the middle of the run, from "
     )
     for found in (whole, part):
         assert [finding.ranks for finding in found.findings if finding.family == "straggler"] == [
