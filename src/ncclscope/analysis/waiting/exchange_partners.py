@@ -50,6 +50,16 @@ def _ahead(run: Run, row: Ints, rank: Ints) -> Ints:
     return np.where(partner == NONE, NONE, (partner - rank) % ranks)
 
 
+def partner_is_elsewhere(run: Run, row: Ints, rank: Ints, pair: Bools) -> Bools:
+    """By operation whether it is a send or a receive whose partner is on another host: the network
+    is slower than what connects the GPUs of a host.
+    """
+    node_of, elsewhere = run.node_of, np.zeros(len(row), bool)
+    own, partner = node_of[rank[pair]], node_of[partner_ranks(run, row[pair])]
+    elsewhere[pair] = (own != partner) & (own != NONE) & (partner != NONE)
+    return elsewhere
+
+
 def partner_ranks(run: Run, row: Ints) -> Ints:
     """By send or receive the global rank of its partner; NONE: not known."""
     members = run.model.tables["members"]

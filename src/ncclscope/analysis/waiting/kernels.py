@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ncclscope.analysis.distinct import distinct_numbers, distinct_rows
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.sampling import is_sampled
-from ncclscope.analysis.waiting.exchange_partners import partner_numbers
+from ncclscope.analysis.waiting.exchange_partners import partner_is_elsewhere, partner_numbers
 from ncclscope.analysis.waiting.kernel_kinds import kernel_kinds
 from ncclscope.analysis.waiting.rooted_collectives import serves, wait_for_all
 from ncclscope.arrays.joins import factorize
@@ -47,7 +47,9 @@ class Kernels:
     communicator: Ints
     communicator_class: Ints  # by row of `communicators`: those of one class are peers
     function: Ints  # code
-    transfer_kind: Numbers  # class of communicator, function and size
+    # Class of communicator, function and size; of sends and receives also whether the partner of
+    # one is on another host.
+    transfer_kind: Numbers
     # The same, with the partner of an exchange, and the place in a burst of calls:
     # exchange_partners.py, positions.with_burst_places.
     kind: Numbers
@@ -128,7 +130,12 @@ def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> 
     stream, _ = factorize(_stream_keys(columns)[first])
     classes = _classes(run, columns)
     shape = classes[columns.communicator] << 16 | columns.form << 8 | columns.function
-    transfer_kind, kind = kernel_kinds(shape, columns.size_bytes, _is_pair(columns.form), first)
+    pair = _is_pair(columns.form)
+    transfer_kind, kind = kernel_kinds(shape, columns.size_bytes, pair, first)
+    if pair.any():
+        across = partner_is_elsewhere(run, columns.row, columns.rank, pair)
+        whose = 2 * transfer_kind.astype(np.int64) + np.logical_or.reduceat(across, first)
+        transfer_kind = factorize(whose)[0]
     return Kernels(
         row=columns.row[first],
         ranks=ranks,

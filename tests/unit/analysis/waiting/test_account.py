@@ -241,3 +241,12 @@ def test_a_sample_has_no_critical_path(tmp_path: Path, most_at_once: int) -> Non
     assert found is not None
     assert (parts, found.structure_ns) == ((), 0)
     assert sum_of(found) == found.total_ns
+
+
+def test_no_waiting_of_a_pipeline_begins_in_its_network(tmp_path: Path) -> None:
+    """Sends between hosts take longer than those within: 8.5 % of the waiting began in them."""
+    kind = all_kinds()["pipeline 8 in groups x dp 2 on 4 hosts, healthy"]
+    kind.write(tmp_path / "c", 1)
+    whole = account(Run(ncclscope.open(str(tmp_path / "c")).model))
+    transfers = [one.waiting_ns for one in whole.origins if one.kind == "transfer"]
+    assert sum(transfers) < 0.02 * whole.total_ns

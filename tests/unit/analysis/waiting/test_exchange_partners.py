@@ -28,8 +28,18 @@ def kinds_of_pairs(made: Kernels, rank: int) -> list[int]:
 def test_stages_tell_the_next_one_from_the_one_before(tmp_path: Path) -> None:
     """In the steady part of 1F1B a stage exchanges with both in turn, in calls that look alike."""
     made = kernels(tmp_path / "c", "pipeline 4 in groups x dp 3 on 3 hosts, healthy")
-    own = (made.rank == 3) & made.pair
+    own = (made.rank == 5) & made.pair  # its partners are both on other hosts
     assert len(set(made.kind[own].tolist())) == 2 * len(set(made.transfer_kind[own].tolist()))
+
+
+def test_transfers_between_hosts_are_no_peers_of_those_within(tmp_path: Path) -> None:
+    made = kernels(tmp_path / "c", "pipeline 4 in groups x dp 3 on 3 hosts, healthy")
+    rows = np.flatnonzero(made.pair & (made.rank == 3))
+    partner = made.partner[made.partner_first[rows]]
+    within = made.rank[partner] == 0
+    assert within.any()
+    assert not within.all()
+    assert set(made.transfer_kind[rows[within]]).isdisjoint(made.transfer_kind[rows[~within]])
 
 
 def test_ranks_of_one_stage_have_the_same_kinds(tmp_path: Path) -> None:
