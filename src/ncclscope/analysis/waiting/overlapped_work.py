@@ -187,5 +187,6 @@ def _around(values: Floats, places: Ints, wanted: Ints) -> Floats:
     first = np.clip(at - _NEAR, 0, max(len(places) - 2 * _NEAR, 0))
     window = np.minimum(first[:, None] + np.arange(2 * _NEAR), len(places) - 1)
     apart = 2 * _NEAR * np.median(np.diff(places))
-    is_far = places[window[:, -1]] - places[window[:, 0]] > _FAR * apart
+    last = np.maximum(places[window[:, -1]], wanted)
+    is_far = last - np.minimum(places[window[:, 0]], wanted) > _FAR * apart
     return np.where(is_far, np.nan, np.median(values[window], axis=1))

@@ -255,12 +255,26 @@ def _slow_communicators(waiting: Waiting, transfers: Floats, exchanges: Bools) -
     excess[: len(usual.steady_transfer_excess_ns)] = usual.steady_transfer_excess_ns
     total = np.zeros(len(class_of))
     total[: len(usual.steady_transfer_ns)] = usual.steady_transfer_ns
-    slower = (excess > _SLOWER * (total - excess)) | _is_slow_at_times(waiting) | exchanges
+    steadily = excess > _SLOWER * (total - excess)
+    slower = steadily | _is_slow_at_times(waiting) | exchanges
+    # Ranks of groups that never meet do not wait for each other: the slowest makes the run longer.
+    path = _excess_on_path_ns(waiting, judged)
+    leads = steadily & (path >= LEAST_ON_PATH * waiting.judged_ns)
     for number in np.unique(class_of[used]):
         peers = used[class_of[used] == number]
         chosen = standing_out(transfers[peers]) & slower[peers]
+        if len(peers) >= _FEW_OTHERS:
+            chosen |= standing_out(path[peers]) & leads[peers]
         rows += peers[chosen].tolist()
     return rows
+
+
+def _excess_on_path_ns(waiting: Waiting, chosen: Bools) -> Floats:
+    """By communicator what transfers of these kernels have beyond the usual on the path."""
+    on_path = np.where(chosen & ~waiting.start_up, waiting.excess_on_path_ns[END::3], 0)
+    count = len(waiting.kernels.communicator_class)
+    sums = np.bincount(waiting.kernels.communicator, on_path, minlength=count)
+    return sums.astype(np.float64)
 
 
 def _is_slow_at_times(waiting: Waiting) -> Bools:
@@ -270,11 +284,9 @@ def _is_slow_at_times(waiting: Waiting) -> Bools:
     them than on others of the class.
     """
     far = far_longer(waiting) & _is_of_several(waiting.kernels)
-    on_path = np.where(far, waiting.excess_on_path_ns[END::3], 0)
-    rows = waiting.kernels.communicator
-    count = len(waiting.kernels.communicator_class)
-    sums = np.bincount(rows, on_path, minlength=count)
-    times = np.bincount(rows[on_path > 0], minlength=count)
+    sums = _excess_on_path_ns(waiting, far)
+    late = waiting.kernels.communicator[far & (waiting.excess_on_path_ns[END::3] > 0)]
+    times = np.bincount(late, minlength=len(sums))
     slow = np.asarray((sums >= HABIT * waiting.judged_ns) & (times >= OFTEN))
     return slow & _is_long_more_often(waiting.kernels, far, slow)
 
