@@ -10,6 +10,7 @@ from ncclscope.analysis.waiting.origins import account_of, waiting_of
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.diagnose.finding import INFO
 from tests.support.diagnosis import diagnose_capture
+from tests.support.laboratory.capture import write_capture
 from tests.support.laboratory.random_jobs import random_kind
 
 
@@ -75,7 +76,8 @@ from tests.support.laboratory.random_jobs import random_kind
 def test_the_culprit_alone_is_named(
     seed: int, named: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
-    random_kind(seed).write(tmp_path / "job", seed)
+    kind = random_kind(seed)
+    write_capture(tmp_path / "job", kind.job(seed), kind.recording)  # its truth takes three more
     said = diagnose_capture(tmp_path / "job").findings
     assert [finding.ranks for finding in said if finding.severity != INFO] == named
 
