@@ -28,7 +28,8 @@ def slow_starts_ns(
     kernels: Kernels, dependencies: Dependencies, group: Ints, sample: Ints
 ) -> Floats:
     """By start how much of what is usual in its group is a slow launch: where starts of one rank
-    alone follow their launch, because its host takes longer from call to launch than others.
+    alone follow their launch, because its host takes longer from call to launch than others. A
+    stage without peers is compared by launches of other kernels.
     """
     less = np.zeros(len(group))
     launch = dependencies.edge[START::3] == _abi.EDGE_LAUNCH
@@ -49,6 +50,10 @@ def slow_starts_ns(
     of_group = np.zeros(groups)
     of_group[own.group] = own.quantiles[0]
     less[alone] = np.maximum(of_group[group[alone]] - usual[position[alone]], 0.0)
+    stage = np.flatnonzero(alone & shown_by_one_rank(position, rank)[position])
+    if kernels.pair.any() and len(stage):
+        too_long = _too_long_ns(kernels, sample)[stage]
+        less[stage] = quantile_by_group(group[stage], groups, too_long, 0.5)[group[stage]]
     return less
 
 
