@@ -21,12 +21,13 @@ _FEW = 4  # partners: with more, as of a server, the order of calls is chance
 _SEVERAL = 0  # in one kernel, or not known
 
 
-def partner_numbers(run: Run, row: Ints, rank: Ints, first: Ints, pair: Bools) -> Ints:
+def partner_numbers(rank: Ints, partner: Ints, first: Ints) -> Ints:
     """By kernel the number of its only partner, from 1 on; 0 for kernels with several, and for all
-    of a rank with many. `row`, `rank`, `pair`: by operation, `first`: of each kernel.
+    of a rank with many. `rank`, `partner`: by operation, NONE where it has none; `first`: of each
+    kernel.
     """
-    ahead = np.full(len(row), NONE, np.int64)
-    ahead[pair] = _ahead(run, row[pair], rank[pair])
+    ranks = max(int(rank.max(initial=0)), int(partner.max(initial=0))) + 1
+    ahead = np.where(partner == NONE, NONE, (partner - rank) % ranks)
     least, most = np.minimum.reduceat(ahead, first), np.maximum.reduceat(ahead, first)
     number = np.full(len(first), _SEVERAL, np.int64)
     single = np.flatnonzero((least == most) & (least != NONE))
@@ -43,21 +44,13 @@ def partner_numbers(run: Run, row: Ints, rank: Ints, first: Ints, pair: Bools) -
     return number
 
 
-def _ahead(run: Run, row: Ints, rank: Ints) -> Ints:
-    """By send or receive how far its partner is ahead in the job's ranks; NONE: not known."""
-    partner = partner_ranks(run, row)
-    ranks = max(int(rank.max(initial=0)), int(partner.max(initial=0))) + 1
-    return np.where(partner == NONE, NONE, (partner - rank) % ranks)
-
-
-def partner_is_elsewhere(run: Run, row: Ints, rank: Ints, pair: Bools) -> Bools:
-    """By operation whether it is a send or a receive whose partner is on another host: the network
-    is slower than what connects the GPUs of a host.
+def is_elsewhere(run: Run, rank: Ints, partner: Ints) -> Bools:
+    """By operation whether its partner is on another host: the network is slower than what connects
+    the GPUs of a host.
     """
-    node_of, elsewhere = run.node_of, np.zeros(len(row), bool)
-    own, partner = node_of[rank[pair]], node_of[partner_ranks(run, row[pair])]
-    elsewhere[pair] = (own != partner) & (own != NONE) & (partner != NONE)
-    return elsewhere
+    node_of = run.node_of
+    own, other = node_of[rank], node_of[partner]  # the last place is of NONE
+    return np.asarray((own != other) & (own != NONE) & (other != NONE))
 
 
 def partner_ranks(run: Run, row: Ints) -> Ints:

@@ -13,7 +13,11 @@ import numpy.typing as npt
 from ncclscope.analysis.distinct import distinct_numbers, distinct_rows
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.sampling import is_sampled
-from ncclscope.analysis.waiting.exchange_partners import partner_is_elsewhere, partner_numbers
+from ncclscope.analysis.waiting.exchange_partners import (
+    is_elsewhere,
+    partner_numbers,
+    partner_ranks,
+)
 from ncclscope.analysis.waiting.kernel_kinds import kernel_kinds
 from ncclscope.analysis.waiting.rooted_collectives import serves, wait_for_all
 from ncclscope.arrays.joins import factorize
@@ -131,11 +135,8 @@ def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> 
     classes = _classes(run, columns)
     shape = classes[columns.communicator] << 16 | columns.form << 8 | columns.function
     pair = _is_pair(columns.form)
-    transfer_kind, kind = kernel_kinds(shape, columns.size_bytes, pair, first)
-    if pair.any():
-        across = partner_is_elsewhere(run, columns.row, columns.rank, pair)
-        whose = 2 * transfer_kind.astype(np.int64) + np.logical_or.reduceat(across, first)
-        transfer_kind = factorize(whose)[0]
+    kinds = kernel_kinds(shape, columns.size_bytes, pair, first)
+    transfer_kind, kind = _with_partners(run, columns, first, pair, kinds) if pair.any() else kinds
     return Kernels(
         row=columns.row[first],
         ranks=ranks,
@@ -144,8 +145,8 @@ def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> 
         communicator_class=classes,
         function=columns.function[first],
         transfer_kind=transfer_kind,
-        kind=_with_partners(run, columns, first, kind),
-        pair=_is_pair(columns.form[first]),
+        kind=kind,
+        pair=pair[first],
         serves=_serves(run, columns, first),
         stream=stream,
         launched_ns=np.maximum.reduceat(columns.launched_ns, first),
@@ -327,13 +328,21 @@ def _are_apart(kind: Ints, kinds: int, columns: _Columns) -> Bools:
     return np.asarray(np.bincount(of_kind, minlength=kinds * ranks).reshape(kinds, -1).max(1) < 2)
 
 
-def _with_partners(run: Run, columns: _Columns, first: Ints, kind: Numbers) -> Numbers:
-    """Kinds that tell exchanges with different partners apart."""
-    pair = _is_pair(columns.form)
-    if not pair.any():
-        return kind
-    number = partner_numbers(run, columns.row, columns.rank, first, pair)
-    return factorize(kind.astype(np.int64) * (int(number.max()) + 1) + number)[0]
+def _with_partners(
+    run: Run, columns: _Columns, first: Ints, pair: Bools, kinds: tuple[Numbers, Numbers]
+) -> tuple[Numbers, Numbers]:
+    """Kinds of transfers that tell those between hosts apart, and kinds of calls that tell
+    exchanges with different partners apart.
+    """
+    transfer, call = (values.astype(np.int64) for values in kinds)
+    partner = np.full(len(columns), NONE, np.int64)
+    partner[pair] = partner_ranks(run, columns.row[pair])
+    across = np.logical_or.reduceat(is_elsewhere(run, columns.rank, partner), first)
+    number = partner_numbers(columns.rank, partner, first)
+    return (
+        factorize(2 * transfer + across)[0],
+        factorize(call * (int(number.max()) + 1) + number)[0],
+    )
 
 
 def _errors(run: Run, columns: _Columns, first: Ints) -> Ints:
