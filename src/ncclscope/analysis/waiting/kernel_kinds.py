@@ -23,11 +23,22 @@ _APART = 1.5  # times as large as the next smaller size: another class
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
-def kernel_kinds(shape: Ints, size_bytes: Ints, is_pair: Bools, first: Ints) -> tuple[Kinds, Kinds]:
-    """By kernel the kind of its transfer, and that of its call. `first`: by kernel the first of its
-    operations; `is_pair`: which of these are sends and receives.
+def kernel_kinds(
+    shape: Ints, shape_of_call: Ints, size_bytes: Ints, is_pair: Bools, first: Ints
+) -> tuple[Kinds, Kinds]:
+    """By kernel the kind of its transfer, and that of its call, which have shapes of their own.
+    `first`: by kernel the first of its operations; `is_pair`: which of these are sends and
+    receives.
     """
     size_bytes = np.maximum(size_bytes, 0)  # damaged captures have others, which are no numbers
+    part, of_call = _parts(shape, size_bytes, is_pair)
+    if not np.array_equal(shape, shape_of_call):
+        of_call = _parts(shape_of_call, size_bytes, is_pair)[1]
+    return _of_groups(part, first), _of_groups(of_call, first)
+
+
+def _parts(shape: Ints, size_bytes: Ints, is_pair: Bools) -> tuple[Ints, Ints]:
+    """By operation the kind of its transfer, and that of its call."""
     size, _ = factorize(size_bytes)
     exact, kinds = factorize(shape << 28 | size)
     power = np.floor(np.log2(np.maximum(size_bytes, 1))).astype(np.int64)
@@ -35,8 +46,7 @@ def kernel_kinds(shape: Ints, size_bytes: Ints, is_pair: Bools, first: Ints) -> 
     coarser = is_pair | (kinds * _MANY_SIZES > len(shape))
     part = np.where(coarser, coarse.astype(np.int64) + kinds, exact)
     together = _that_lie_together(shape, size_bytes, exact, kinds)
-    of_call = np.where(is_pair, together + kinds + coarse_kinds, part)
-    return _of_groups(part, first), _of_groups(of_call, first)
+    return part, np.where(is_pair, together + kinds + coarse_kinds, part)
 
 
 def _that_lie_together(shape: Ints, size_bytes: Ints, exact: Kinds, kinds: int) -> Ints:

@@ -132,10 +132,11 @@ def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> 
     kernel, first = _merge_groups(columns)
     meeting, partners = _meetings(run, columns, kernel, len(first))
     stream, _ = factorize(_stream_keys(columns)[first])
-    classes = _classes(run, columns)
-    shape = classes[columns.communicator] << 16 | columns.form << 8 | columns.function
+    classes, roles = _classes(run, columns)
+    function = columns.form << 8 | columns.function
+    shapes = tuple(of[columns.communicator] << 16 | function for of in (classes, roles))
     pair = _is_pair(columns.form)
-    kinds = kernel_kinds(shape, columns.size_bytes, pair, first)
+    kinds = kernel_kinds(shapes[0], shapes[1], columns.size_bytes, pair, first)
     transfer_kind, kind = _with_partners(run, columns, first, pair, kinds) if pair.any() else kinds
     return Kernels(
         row=columns.row[first],
@@ -299,8 +300,10 @@ def _stream_keys(columns: _Columns) -> Ints:
     return (own * _ODD + columns.rank * 0x85EBCA6B) & np.iinfo(np.int64).max
 
 
-def _classes(run: Run, columns: _Columns) -> Ints:
-    """By communicator the number of its class: `dp:0,2` and `dp:1,3` are both dp of two ranks.
+def _classes(run: Run, columns: _Columns) -> tuple[Ints, Ints]:
+    """By communicator the number of its class: `dp:0,2` and `dp:1,3` are both dp of two ranks. Then
+    of its role: the class, whether it is within a host or not. Transfers of a role are alike within
+    a class alone, and the work between its calls everywhere.
     Numbers in names tell parts of one kind apart, as in `pp8to4` of those that send and receive, or
     in `tp0` and `tp1` where no rank is in both.
     """
@@ -313,11 +316,14 @@ def _classes(run: Run, columns: _Columns) -> Ints:
     kind = np.array([kinds[shape] for shape in shapes], np.int64)
     apart = _are_apart(kind, len(kinds), columns)
     numbers: dict[tuple[str, int, bool], int] = {}
-    classes = []
+    roles: dict[tuple[str, int], int] = {}
+    found = []
     for row, word in enumerate(words):
         whole = word if not (run.sending[row] or apart[kind[row]]) else plain[row]
-        classes.append(numbers.setdefault((whole, *shapes[row][1:]), len(numbers)))
-    return np.array(classes, np.int64)
+        role = roles.setdefault((whole, ranks[row]), len(roles))
+        found.append((numbers.setdefault((whole, *shapes[row][1:]), len(numbers)), role))
+    of_class, of_role = np.array(found, np.int64).reshape(-1, 2).T
+    return of_class, of_class if len(roles) == len(numbers) else of_role
 
 
 def _are_apart(kind: Ints, kinds: int, columns: _Columns) -> Bools:

@@ -13,7 +13,7 @@ def kinds(groups: list[list[tuple[int, float]]]) -> tuple[list[int], list[int]]:
     shape = np.array([part[0] for part in parts])
     size = np.array([int(part[1] * MB) for part in parts])
     first = np.cumsum([0, *map(len, groups[:-1])])
-    found = kernel_kinds(shape, size, np.ones(len(parts), bool), first)
+    found = kernel_kinds(shape, shape, size, np.ones(len(parts), bool), first)
     return found[0].tolist(), found[1].tolist()
 
 
