@@ -72,6 +72,7 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(26165, [(3, 7, 11)], id="a slow group that no other group waits for"),
         pytest.param(26198, [(0,)], id="slow launches of a first stage, before its starts"),
         pytest.param(26319, [(1,), (4,)], id="pipelines within a host and across are of one role"),
+        pytest.param(26326, [(0,)], id="a stage without peers that is slow from the middle on"),
         pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
     ],
 )

@@ -197,6 +197,8 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
     is_start = event == START
     free = dependencies.blocked == 0 if is_start else np.ones(len(length), bool)
     usual = with_shared_lengths(kernels, usual, groups[0], length, free, any_group=is_start)
+    if kernels.pair.any():
+        usual = np.fmin(usual, _of_own_past(edges, event, groups[0], length, free & ~held))
     usual[:, held] = np.nan  # time in a launch queue is none of the host's
     # NaN stays: with nothing to compare with, nothing is usual.
     return np.maximum(usual - done_before, 0.0), steady * edges.every, of_slow_ranks
@@ -341,6 +343,21 @@ def _edge_of_group(group: Ints, edge: npt.NDArray[np.int8]) -> Ints:
     kinds = np.zeros(int(group.max(initial=0)) + 1, np.int64)
     kinds[group] = edge
     return kinds
+
+
+def _of_own_past(
+    edges: _Edges, event: int, group: Ints, length: Ints, free: Bools
+) -> npt.NDArray[np.float64]:
+    """By kernel the median and the high quantile of the edge before its call or start in a better
+    past of its own, on stages without peers: a GPU that became slow in the middle of a run would
+    have its slow half as what is usual. NaN for others. `free`: by kernel whether it was not held
+    back.
+    """
+    position = edges.dependencies.position.astype(np.int64)
+    alone = shown_by_one_rank(position, edges.rank)[position] & free
+    rows = edges.lasting[alone[edges.lasting]]
+    past = own_past(group, edges.rank, length, edges.kernels.events_ns[:, event], rows)
+    return np.where(alone, past[:, group], np.nan)
 
 
 def _work_ns(edges: _Edges) -> Floats:
