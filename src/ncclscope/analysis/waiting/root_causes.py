@@ -96,14 +96,18 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
             break
         left = waiting.replayed(events)
     if not change.ranks and not change.communicators:
-        kept = replace(kept, ranks=main_origin(waiting, what_if) or whole_host(waiting, what_if))
+        kept = replace(
+            kept, ranks=main_origin(waiting, what_if) or whole_host(waiting, what_if, Change())
+        )
     elif not kept.ranks and not kept.communicators:
         # Of a slow host one rank may stand out by chance, and gains nothing without the others.
-        kept = replace(kept, ranks=whole_host(waiting, what_if))
+        kept = replace(kept, ranks=whole_host(waiting, what_if, Change()))
     elif not waiting.are_of_one_speed(kept.ranks):
         apart = ranks_apart(waiting, kept.ranks, sums_by_rank(waiting, waiting.own_excess_ns))
         apart = apart or _gain_far_more_than_next(waiting, what_if, kept)
         kept = replace(kept, ranks=apart or _only_cause(waiting, what_if, kept, now - best))
+    if kept.ranks and not is_large:
+        kept = replace(kept, ranks=(*kept.ranks, *whole_host(waiting, what_if, kept)))
     if not kept.ranks and not kept.communicators:
         return None
     causes = _without_minor_ranks(waiting, what_if, kept, _with_predictions(waiting, what_if, kept))

@@ -6,6 +6,8 @@ stands out: now one and now another is the last. Together they do:
     longer than usual, ms     host 0 to 2: 0.5 to 16     host 3: 44, 45, 45, 46, 47, 47, 49, 49
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from ncclscope.analysis.waiting.main_origin import LEAST_OF_RUN
@@ -20,11 +22,13 @@ _SO_MANY_RANKS = 4  # of the host; of fewer all are the longest by chance
 _LONGER = 1.5  # times the longest rank of other hosts
 
 
-def whole_host(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
-    """The ranks of the one such host without whose delays the run is notably shorter; else none."""
+def whole_host(waiting: Waiting, what_if: WhatIf, others: Change) -> tuple[int, ...]:
+    """The ranks of the one such host without whose delays the run is notably shorter; else none.
+    `others`: causes that are known already.
+    """
     ranks = waiting.kernels.ranks
-    node_of = waiting.run.node_of[ranks]
-    longer = sums_by_rank(waiting, waiting.own_excess_ns)
+    node_of, known = waiting.run.node_of[ranks], np.isin(ranks, others.ranks)
+    longer = np.where(known, 0.0, sums_by_rank(waiting, waiting.own_excess_ns))
     first = node_of == node_of[int(np.argmax(longer))]
     if what_if.has_gaps or first.sum() < _SO_MANY_RANKS or 2 * first.sum() > len(ranks):
         return ()
@@ -35,5 +39,6 @@ def whole_host(waiting: Waiting, what_if: WhatIf) -> tuple[int, ...]:
     habits = [delays_of(waiting, rank, of_last_arrivals=False).steady for rank in own]
     if sum(habits) < MOST_OF_HOST * len(own):
         return ()  # late_hosts.py has hosts whose ranks are late in turn
-    gained_ns = run_ns(waiting.arrivals.events_ns) - run_ns(what_if.events_ns(Change(ranks=own)))
+    with_host = what_if.events_ns(replace(others, ranks=(*others.ranks, *own)))
+    gained_ns = run_ns(what_if.events_ns(others)) - run_ns(with_host)
     return own if gained_ns >= LEAST_OF_RUN * waiting.judged_ns else ()
