@@ -34,7 +34,9 @@ from ncclscope.threads import Threads
 
 _LEAST_OF_KIND = 2
 _FREE_AT_PLACE = 3  # starts of a position that were not held back
-_FAR_FASTER = 2.0
+_FAR_FASTER = 2.0  # than the usual rank
+_FEW_RANKS = 4  # of which one may be the only fast one
+_ONE_A_WAY = 2  # partners
 _SLOW_STAGE = 1.4  # own time, times that of the median stage: less is design
 _LEAST_STAGES = 4
 _NOT_MADE_UP = 0.5  # of what a stage takes longer between one kind of calls, or starts
@@ -244,18 +246,24 @@ def _of_transfers(edges: _Edges, end_ns: Ints) -> tuple[Floats, Floats, Floats]:
 
 
 def _of_other_links(edges: _Edges, kind: Ints, length: Ints) -> Floats:
-    """By kind of exchanges of three or four ranks the median and the high quantile of the fastest
-    rank, where it is far faster than the usual one: both ends of one slow link are two ranks, and
-    would be what is usual. NaN for others.
+    """By kind of exchanges the median and the high quantile of a fast rank, where it is far faster
+    than the usual one; NaN for others. Of three or four ranks it is the fastest: both ends of one
+    slow link are two ranks, and would be what is usual. Of more, with one partner a way, it is that
+    at the lower quartile: in a pipeline across four hosts, one host's links are most of all.
     """
     pairs = edges.sample[edges.kernels.pair[edges.sample]]
+    several = np.diff(edges.kernels.partner_first)[pairs] > _ONE_A_WAY
+    has_several = np.bincount(kind[pairs], several, minlength=int(kind.max(initial=0)) + 1) > 0
     table, kinds = _quantiles(kind, edges.rank, length, pairs), int(kind.max(initial=0)) + 1
     members = np.bincount(table.group, minlength=kinds)
     order = np.lexsort((table.quantiles[0], table.group))
-    fastest = order[np.flatnonzero(np.diff(table.group[order], prepend=-1))]
+    first = np.flatnonzero(np.diff(table.group[order], prepend=-1))
+    of_kind = members[table.group[order[first]]]
+    fastest = order[first + np.where(of_kind > _FEW_RANKS, of_kind // 4, 0)]
     usual = table.of_usual_member(0, kinds)[table.group[fastest]]
-    few = np.isin(members[table.group[fastest]], (3, 4)) & (table.count[fastest] >= LEAST_REPEATS)
-    fastest = fastest[few & (table.quantiles[0][fastest] * _FAR_FASTER < usual)]
+    enough = (of_kind > 2) & (table.count[fastest] >= LEAST_REPEATS)
+    enough &= (of_kind <= _FEW_RANKS) | ~has_several[table.group[fastest]]
+    fastest = fastest[enough & (table.quantiles[0][fastest] * _FAR_FASTER < usual)]
     values = np.full((2, kinds), np.nan)
     values[:, table.group[fastest]] = [table.quantiles[place][fastest] for place in (0, 1)]
     return values
