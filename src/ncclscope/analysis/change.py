@@ -32,7 +32,7 @@ _LOW_LEVEL = np.log(1.4)  # of a stretch whose lower quartile is as far above ne
 _TIMES_NOISE = 1.5  # the step, over the spread before and after it
 _MOST_EPISODES = 4  # more are slow now and then
 # Of those that are slow now and then, the others: this quantile is at most so far above the median.
-# Read off 99 jobs with known truth: "Jobs of somebody else" in docs/measurements/diagnosis.md.
+# Read off 99 jobs with known truth: "Jobs of others" in docs/measurements/diagnosis.md.
 _HIGH, _QUIET = 0.95, np.log(1.3)
 
 INTER_NODE, INTRA_NODE = "inter-node", "intra-node"
