@@ -185,19 +185,20 @@ def _process_folders(capture: Path) -> Iterator[Path]:
                 yield capture / name
 
 
-def processes_without_log(capture: Path) -> int:
-    """How many processes have decoded files only: `decode --remove-raw` removed their logs."""
+def folders_without_log(capture: Path) -> list[Path]:
+    """Processes with decoded files only: `decode --remove-raw` removed their logs."""
     # Looked for first, because most have none, and there may be ten thousand.
     decoded = (
         capture / name
         for name in os.listdir(capture)
         if os.path.exists(f"{capture}/{name}/{DECODED_MANIFEST}")
     )
-    count = 0
+    found = []
     for folder in decoded:
         with suppress(PermissionError):
-            count += is_process_folder(folder) and not any(folder.glob("log.*"))
-    return count
+            if is_process_folder(folder) and not any(folder.glob("log.*")):
+                found.append(folder)
+    return found
 
 
 def _has_samples(capture: Path) -> bool:

@@ -13,7 +13,7 @@ from ncclscope.cli.arguments.export import OWN_OPTIONS, formats_with, names_in_w
 from ncclscope.cli.engine_options import engine_on
 from ncclscope.cli.messages import print_message
 from ncclscope.cli.progress import open_model_with_progress, progress_line
-from ncclscope.cli.removed_logs import warn_of_removed_logs
+from ncclscope.cli.removed_logs import warn_of_left_out_tables, warn_of_removed_logs
 from ncclscope.cli.selection_options import selection_of
 from ncclscope.errors import UsageError
 from ncclscope.export.formats import FORMATS, Export
@@ -132,6 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
         _check_operations(model)
     if export.name == "callbacks":
         warn_of_removed_logs(capture, "there are no callbacks")
+    warn_of_left_out_tables(capture)
     written = _write(export, arguments, model, selection_of(model, arguments))
     print_message(f"ncclscope: {model.completeness.line()}")
     if model.completeness.is_simulation:

@@ -15,7 +15,7 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.messages import print_message
 from ncclscope.cli.progress import open_model_with_progress, progress_line
-from ncclscope.cli.removed_logs import warn_of_removed_logs
+from ncclscope.cli.removed_logs import warn_of_left_out_tables, warn_of_removed_logs
 from ncclscope.cli.selection_options import selection_of
 from ncclscope.errors import UsageError
 from ncclscope.http.allowed_hosts import is_loopback, netloc
@@ -43,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_file(arguments.html)
     timeline = Timeline(resolve_capture(arguments.capture))
     warn_of_removed_logs(timeline.capture, "there are no callbacks")
+    warn_of_left_out_tables(timeline.capture)
     if arguments.html:
         return _write(timeline, arguments)
     server = PageServer(Routes(timeline), arguments.host, arguments.port)

@@ -184,6 +184,30 @@ def test_verbs_that_need_events_say_that_logs_were_removed(
     assert capsys.readouterr().err == ""
 
 
+def test_channels_and_launches_may_stay_behind(
+    decoded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`rsync --exclude` leaves them out: what needs operations alone answers as before, and what
+    shows them says so.
+    """
+    questions = (["report"], ["diagnose"], ["compare", str(decoded)])
+
+    def answers() -> list[str]:
+        shutil.rmtree(decoded / "model", ignore_errors=True)
+        assert all(main([*words, str(decoded), "--json"]) in (0, 3, 5) for words in questions)
+        return capsys.readouterr().out.splitlines()
+
+    whole = answers()
+    for table in ("channels", "launches"):
+        for path in decoded.glob(f"*/decoded.{table}.parquet"):
+            path.unlink()
+    assert answers() == whole
+    for words in (["timeline", "--html"], ["export", "--to", "perfetto", "-o"]):
+        assert main([*words, str(tmp_path / "made"), str(decoded)]) == 0
+        said = "no channels, launches of 2 processes: their decoded files are not here"
+        assert said in capsys.readouterr().err
+
+
 def test_decoded_files_are_a_fraction_of_the_log(tmp_path: Path) -> None:
     """Operations of mode trace are a twentieth of their log, with channels and launches a tenth."""
     synthetic(tmp_path / "c", SyntheticSpec(processes=1, operations=5_000))
@@ -192,3 +216,5 @@ def test_decoded_files_are_a_fraction_of_the_log(tmp_path: Path) -> None:
     files = {path.name: path.stat().st_size for path in (tmp_path / "c").glob("*/decoded.*")}
     assert files["decoded.operations.parquet"] <= logs / 20
     assert sum(files.values()) <= logs / 10
+    left_out = files["decoded.channels.parquet"] + files["decoded.launches.parquet"]
+    assert sum(files.values()) - left_out <= logs / 20

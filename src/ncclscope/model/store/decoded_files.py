@@ -105,6 +105,15 @@ def is_decoded(folder: Path) -> bool:
         return False
 
 
+def tables_left_out(folder: Path) -> set[str]:
+    """Tables of a decoded process that were not copied: they had rows, and no file is there."""
+    try:
+        tables = _manifest(folder)["tables"]
+        return {n for n, e in tables.items() if e["rows"] and not _file(folder, n).exists()}
+    except (FormatError, OSError, ValueError, LookupError, TypeError, AttributeError):
+        return set()
+
+
 # ---- writing ----
 def write_tables(
     folder: Path,
