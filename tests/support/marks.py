@@ -73,6 +73,7 @@ WAITING = {
     "browser/test_timeline_page.py::test_a_running_job": "a page beside a job",
     "integration/bench/test_bench.py::test_a_rank_that": "ranks with a time limit",
     "integration/cli/test_ctl.py": "asks a running job",
+    "integration/cli/test_run.py::test_signals": "a process that must end in time",
     "integration/cli/test_stacks.py::test_stacks": "asks a running job",
     "integration/cli/test_status.py::test_a_job_that_hangs": "asks a running job",
     "integration/cli/test_status.py::test_a_thousand_ranks": "live pages that must be new",
