@@ -106,9 +106,8 @@ def _slowest_or_middle(began: Ints, most: int) -> tuple[Selection, bool]:
     middle, slowest = (len(sums) - 1) // 2, int(np.argmax(sums))
     is_slowest = bool(sums[slowest] > _SLOWER * sums[middle])
     first = slowest if is_slowest else middle
-    return Selection(
-        since_ns=int(edges[first]), until_ns=int(edges[first + _STRETCHES])
-    ), is_slowest
+    until_ns = None if first == len(sums) - 1 else int(edges[first + _STRETCHES])
+    return Selection(since_ns=int(edges[first]), until_ns=until_ns), is_slowest
 
 
 def _between(moments: Ints, since_ns: int | None, until_ns: int | None) -> Bools:
