@@ -1,6 +1,7 @@
 """Causes of waiting. In: a run. Out: origins, the critical path, what-if predictions.
 
 kernels.py        operations of all ranks with times, in the order of calls
+communicator_classes.py  which communicators are peers of each other
 clocks.py         clocks of nodes brought together by the ends of collectives
 positions.py      where a call stands in its rank's repeating sequence of calls
 arrivals.py       whom each kernel waited for
@@ -10,7 +11,7 @@ late_calls.py     whether late calls waited for a kernel, or their host was busy
 usual_lengths.py  how long each edge between events usually is
 slow_launches.py  how much of that is a host that is slow to launch
 shared_work.py    work between collectives that stages without peers have in common
-own_past.py       usual transfers of a communicator without peers
+own_past.py       what is usual of communicators and stages without peers
 delays.py         waits charged to the edges that were longer than usual
 origins.py        charges by rank and communicator: the account of waiting
 critical_path.py  the chain of events that a run or a span of it is as long as

@@ -4,15 +4,15 @@ Sends and receives of one group are one kernel, which waits for all of its peers
 whole. Which of them it waited for cannot be seen, so they are one row here.
 """
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.analysis.distinct import distinct_numbers, distinct_rows
+from ncclscope.analysis.distinct import distinct_rows
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.sampling import is_sampled
+from ncclscope.analysis.waiting.communicator_classes import classes_and_roles
 from ncclscope.analysis.waiting.exchange_partners import (
     is_elsewhere,
     partner_numbers,
@@ -132,7 +132,7 @@ def kernels_of(run: Run, rows: Ints | None = None, own: Bools | None = None) -> 
     kernel, first = _merge_groups(columns)
     meeting, partners = _meetings(run, columns, kernel, len(first))
     stream, _ = factorize(_stream_keys(columns)[first])
-    classes, roles = _classes(run, columns)
+    classes, roles = classes_and_roles(run, columns.communicator, columns.rank)
     function = columns.form << 8 | columns.function
     shapes = tuple(of[columns.communicator] << 16 | function for of in (classes, roles))
     pair = _is_pair(columns.form)
@@ -298,40 +298,6 @@ def _stream_keys(columns: _Columns) -> Ints:
     """By operation a number for its rank's CUDA stream; its communicator where none is known."""
     own = np.where(columns.stream > 0, columns.stream, -2 - columns.communicator)
     return (own * _ODD + columns.rank * 0x85EBCA6B) & np.iinfo(np.int64).max
-
-
-def _classes(run: Run, columns: _Columns) -> tuple[Ints, Ints]:
-    """By communicator the number of its class: `dp:0,2` and `dp:1,3` are both dp of two ranks. Then
-    of its role: the class, whether it is within a host or not. Transfers of a role are alike within
-    a class alone, and the work between its calls everywhere.
-    Numbers in names tell parts of one kind apart, as in `pp8to4` of those that send and receive, or
-    in `tp0` and `tp1` where no rank is in both.
-    """
-    table = run.model.tables["communicators"]
-    ranks, nodes = np.asarray(table["ranks"]).tolist(), np.asarray(table["nodes"]).tolist()
-    words = [re.split(r"[:#]", name)[0] for name in run.model.communicator_names]
-    plain = [re.sub(r"\d+", "", word) for word in words]
-    shapes = list(zip(plain, ranks, [count > 1 for count in nodes], strict=True))
-    kinds = {shape: number for number, shape in enumerate(dict.fromkeys(shapes))}
-    kind = np.array([kinds[shape] for shape in shapes], np.int64)
-    apart = _are_apart(kind, len(kinds), columns)
-    numbers: dict[tuple[str, int, bool], int] = {}
-    roles: dict[tuple[str, int], int] = {}
-    found = []
-    for row, word in enumerate(words):
-        whole = word if not (run.sending[row] or apart[kind[row]]) else plain[row]
-        role = roles.setdefault((whole, ranks[row]), len(roles))
-        found.append((numbers.setdefault((whole, *shapes[row][1:]), len(numbers)), role))
-    of_class, of_role = np.array(found, np.int64).reshape(-1, 2).T
-    return of_class, of_class if len(roles) == len(numbers) else of_role
-
-
-def _are_apart(kind: Ints, kinds: int, columns: _Columns) -> Bools:
-    """By kind of communicators whether no rank is in two of them."""
-    ranks = int(columns.rank.max(initial=0)) + 1
-    member = distinct_numbers(columns.communicator.astype(np.int64) * ranks + columns.rank)
-    of_kind = kind[member // ranks] * ranks + member % ranks
-    return np.asarray(np.bincount(of_kind, minlength=kinds * ranks).reshape(kinds, -1).max(1) < 2)
 
 
 def _with_partners(

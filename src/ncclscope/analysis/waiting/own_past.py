@@ -1,9 +1,10 @@
-"""Transfers of a communicator without peers, compared with its own past.
+"""Transfers of a communicator without peers, compared with its own past; and work of a pipeline's
+stage without peers.
 
 A link that becomes slow shows in the communicator that uses it. Where no other communicator has
 such transfers, its own faster times are what is usual. Its transfers are cut into blocks of equal
 number in the order of time. A good block counts where many transfers take much longer than those
-in it.
+in it. The same holds of a GPU that becomes slow, where no other rank does what its stage does.
 
     blocks (medians)   1.0  1.1  3.9  4.0  4.1  3.9  4.0  4.1   usual: 1.1
                        4.0  4.1  3.9  4.0  4.1  3.9  4.0  4.1   usual: 4.0, nothing to compare with

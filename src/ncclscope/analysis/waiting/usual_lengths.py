@@ -353,9 +353,7 @@ def _edge_of_group(group: Ints, edge: npt.NDArray[np.int8]) -> Ints:
     return kinds
 
 
-def _of_own_past(
-    edges: _Edges, event: int, group: Ints, length: Ints, free: Bools
-) -> npt.NDArray[np.float64]:
+def _of_own_past(edges: _Edges, event: int, group: Ints, length: Ints, free: Bools) -> Floats:
     """By kernel the median and the high quantile of the edge before its call or start in a better
     past of its own, on stages without peers: a GPU that became slow in the middle of a run would
     have its slow half as what is usual. NaN for others. `free`: by kernel whether it was not held

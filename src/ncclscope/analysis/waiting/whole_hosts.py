@@ -32,7 +32,10 @@ def whole_host(waiting: Waiting, what_if: WhatIf, others: Change) -> tuple[int, 
     first = node_of == node_of[int(np.argmax(longer))]
     if what_if.has_gaps or first.sum() < _SO_MANY_RANKS or 2 * first.sum() > len(ranks):
         return ()
-    least = max(_LONGER * longer[~first].max(), HABIT * waiting.judged_ns)
+    compared = ~first & ~known
+    if not compared.any():
+        return ()  # with nobody left to compare with, nobody takes longer
+    least = max(_LONGER * longer[compared].max(), HABIT * waiting.judged_ns)
     if longer[first].min() < least:
         return ()
     own = tuple(ranks[first].tolist())
