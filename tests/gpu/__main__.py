@@ -13,7 +13,14 @@ from pathlib import Path
 
 from benchmarks.results import publish, rows_of, table
 from tests.gpu import timing, timing_accuracy, timing_pairs
-from tests.gpu.accuracy import MOST_PERCENT, MOST_US, accuracy
+from tests.gpu.accuracy import (
+    MOST_PERCENT,
+    MOST_US,
+    SAMPLED_HEADER,
+    accuracy,
+    sampled_accuracy,
+    sampled_rows,
+)
 from tests.gpu.coverage import CASES, FATAL_CASES, Row, coverage
 from tests.gpu.mode_switch import RANKS as SWITCHED_RANKS
 from tests.gpu.mode_switch import switch_modes
@@ -284,14 +291,14 @@ def show_timing(arguments: argparse.Namespace) -> bool:
     fine, rows = True, list[list[object]]()
     with mps():
         for placing in timing_placings(arguments):
-            if arguments.piece == "cost":
-                fine &= timing.cost(placing, arguments.results, arguments.minutes, rows.extend)
-            elif arguments.piece == "accuracy":
+            if arguments.piece == "accuracy":
                 results = timing_accuracy.accuracy(placing)
                 rows += timing_accuracy.rows_of(placing, results)
                 large = [a for a in results if a.size_bytes >= 1 << 16 and not a.is_bound]
                 fine &= all(abs(a.median_error) <= 0.05 for a in large)
                 fine &= sum(a.total_in_interval for a in results) >= 0.95 * len(results)
+            elif arguments.piece == "events":
+                rows += sampled_rows(placing, list(sampled_accuracy(placing)))
             elif arguments.piece == "training":
                 more, right = timing_pairs.training(
                     placing, arguments.results, arguments.minutes, arguments.jobs.split(",")
@@ -306,10 +313,10 @@ def show_timing(arguments: argparse.Namespace) -> bool:
                 rows, fine = rows + more, fine and right
             print(rows[-1:], file=sys.stderr, flush=True)
     header = {
-        "cost": timing.COST_HEADER,
         "pairs": timing_pairs.HEADER,
         "copies": timing_pairs.COPIES_HEADER,
         "accuracy": timing_accuracy.HEADER,
+        "events": SAMPLED_HEADER,
         "training": timing_pairs.TRAINING_HEADER,
     }
     print(table(header.get(arguments.piece, timing.GRAPHS_HEADER), rows))
@@ -341,8 +348,8 @@ def main() -> int:
     parser.add_argument("--cases", default=every, help=f"coverage: of {every}")
     ways = ",".join(WAYS)
     parser.add_argument("--ways", default=ways, help=f"bench: how calls are made ({ways})")
-    pieces = ("cost", "pairs", "copies", "accuracy", "graphs", "training")
-    parser.add_argument("--piece", choices=pieces, default="cost", help="timing: which part")
+    pieces = ("copies", "pairs", "accuracy", "events", "graphs", "training")
+    parser.add_argument("--piece", choices=pieces, default="copies", help="timing: which part")
     jobs = ",".join(timing_pairs.JOBS)
     parser.add_argument("--jobs", default=jobs, help=f"timing --piece training: of {jobs}")
     parser.add_argument("--minutes", type=float, default=7, help="timing: of each placing")

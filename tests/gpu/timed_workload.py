@@ -2,7 +2,8 @@
 
 As workload.py, but with one function and many calls of each size: `timed_workload.py FUNCTION
 SIZE_BYTES…`. The last line printed is JSON: by size the microseconds of each call, in order, less
-what the events themselves show around an empty kernel.
+what the events themselves show around an empty kernel. SYMMETRIC=1 registers memory of NCCL's, so
+that NCCL may use its symmetric kernels.
 """
 
 import json
@@ -53,11 +54,18 @@ def communicator() -> c_void_p:
     return comm
 
 
+def symmetric(size_bytes: int, comm: c_void_p) -> c_void_p:
+    """Memory that all ranks have registered."""
+    memory, window = c_void_p(), c_void_p()
+    check(nccl.ncclMemAlloc(byref(memory), c_size_t(size_bytes)))
+    check(nccl.ncclCommWindowRegister(comm, memory, c_size_t(size_bytes), byref(window), 1))
+    return memory
+
+
 def call(function: str, size_bytes: int, comm: c_void_p, stream: c_void_p) -> None:
     """One call whose bytes, as nccl-tests count them, are `size_bytes`."""
     share = WORLD if function in ("AllGather", "ReduceScatter") else 1
     count = c_size_t(max(size_bytes // 4 // share, 1))
-    send, receive = c_void_p(source.data_ptr()), c_void_p(target.data_ptr())
     if function in ("AllReduce", "ReduceScatter"):
         run = getattr(nccl, f"nccl{function}")
         check(run(send, receive, count, FLOAT32, SUM, comm, stream))
@@ -86,8 +94,12 @@ def between_events_us(work: Callable[[], object]) -> float:
 torch.cuda.set_device(0)
 function, sizes = sys.argv[1], [int(size) for size in sys.argv[2:]]
 world = communicator()
-source = torch.ones(max(sizes) // 4, device="cuda")
-target = torch.empty_like(source)
+if os.environ.get("SYMMETRIC"):
+    send, receive = symmetric(max(sizes), world), symmetric(max(sizes), world)
+else:
+    source = torch.ones(max(sizes) // 4, device="cuda")
+    target = torch.empty_like(source)
+    send, receive = c_void_p(source.data_ptr()), c_void_p(target.data_ptr())
 tiny = torch.zeros(1, device="cuda")
 on = c_void_p(torch.cuda.current_stream().cuda_stream)
 empty_us = [between_events_us(tiny.zero_) for _ in range(60)][10:]

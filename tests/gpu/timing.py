@@ -2,11 +2,12 @@
 
 Pieces of minutes, so that each can be run by itself:
 
-  cost        AllReduce and Send/Recv, four sizes, four ways, in processes that take turns: no
-              plugin, profile mode as it comes, trace mode with sampled timing, and KernelCh
+  copies      AllReduce and Send/Recv, four sizes, four ways, beside a copy of NCCL that has no
+              plugin in the same process: profile mode as it comes, trace mode with sampled timing,
+              and KernelCh (timing_pairs.py)
   pairs       the same with events switched on and off in one process (timing_pairs.py)
-  copies      the same with a copy of NCCL that has no plugin in the same process (timing_pairs.py)
   accuracy    sampled times against KernelCh's of the same operations
+  events      sampled times against CUDA events of the program, where KernelCh is no truth
   graphs      replays made against replays counted: capture modes, streams, updates, child graphs
   training    steps of a DDP and an FSDP job with and without the recorder, in pairs of blocks
 
@@ -16,26 +17,21 @@ be run again for narrower intervals.
 
 import json
 import os
-import random
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ncclscope.native import plugin_path
-from ncclscope.overhead.statistics import bootstrap_interval
 
 HERE = Path(__file__).parent
 RANKS, CORES = 2, 4  # each rank on cores of its own
-BLOCKS = 5  # of each measure in a process
 Measure = tuple[str, int, str]  # function, bytes, way
-VARIANTS: dict[str, dict[str, str] | None] = {
-    "none": None,
+VARIANTS = {
     "profile": {"NCCLSCOPE_MODE": "profile", "NCCLSCOPE_GPU_TIMING": "auto"},
     "trace, sampled": {"NCCLSCOPE_MODE": "trace", "NCCLSCOPE_GPU_TIMING": "sampled"},
     "profile, kernel": {"NCCLSCOPE_MODE": "profile", "NCCLSCOPE_GPU_TIMING": "kernel"},
@@ -74,18 +70,6 @@ class Interval:
 
     def __str__(self) -> str:
         return f"{self.middle:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
-
-def ratio(above: list[float], below: list[float], draws: int = 2000) -> Interval:
-    """Of two variants' processes; the interval by resampling both."""
-
-    def resample(chance: random.Random) -> float:
-        return statistics.median(chance.choices(above, k=len(above))) / statistics.median(
-            chance.choices(below, k=len(below))
-        )
-
-    middle = statistics.median(above) / statistics.median(below)
-    return Interval(middle, *bootstrap_interval(resample, draws))
 
 
 def verdict(result: Interval, bar: float) -> str:
@@ -172,7 +156,7 @@ def rounds(minutes: float, least: int = 1) -> Iterator[int]:
         number += 1
 
 
-# ---- cost ----
+# ---- graphs ----
 def replays_counted(capture: Path) -> list[list[int]]:
     """By process, how often graphs were replayed as markers counted, in ascending order."""
     from ncclscope.capture.housekeeping import process_folders
@@ -189,101 +173,6 @@ def replays_counted(capture: Path) -> list[list[int]]:
     return counted
 
 
-def measure_process(program: Path, placing: Placing, variant: str) -> dict[str, Any]:
-    """One pair of ranks: by measure the slower rank's median wall time, and the mean CPU time."""
-    with tempfile.TemporaryDirectory() as scratch:
-        capture = Path(scratch) / "capture"
-        variables = VARIANTS[variant]
-        if variables is not None:
-            variables = variables | {"NCCLSCOPE_DIR": str(capture)}
-        commands = []
-        for rank in range(RANKS):
-            words = [str(program), str(placing.library), str(placing.cudart), str(rank), str(RANKS)]
-            words += [f"{scratch}/id", str(placing.hosts), str(BLOCKS)]
-            commands.append((pinned(rank, words), rank_environment(rank, placing.hosts, variables)))
-        printed = outputs_of(commands, 300)
-        replays = [
-            sorted(int(word) for word in out.splitlines()[-1].split()[1:]) for out in printed
-        ]
-        counted = replays_counted(capture) if variant in BARRED else replays
-    values: dict[str, list[float]] = {}
-    for out in printed:
-        blocks: dict[str, list[tuple[float, float]]] = {}
-        for line in out.splitlines()[:-1]:
-            function, size_bytes, way, wall, cpu = line.split()
-            blocks.setdefault(f"{function} {size_bytes} {way}", []).append(
-                (float(wall), float(cpu))
-            )
-        for key, pairs in blocks.items():
-            wall, cpu = (statistics.median(column) for column in zip(*pairs, strict=True))
-            before = values.get(key, [0.0, 0.0])
-            values[key] = [max(before[0], wall), before[1] + cpu / RANKS]
-    return {
-        "variant": variant,
-        "values": values,
-        "replays_made": sum(map(sum, replays)),
-        "replays_right": sorted(counted) == sorted(replays),
-    }
-
-
-def cost(
-    placing: Placing, results: Path, minutes: float, show: Callable[[list[list[object]]], None]
-) -> bool:
-    """Measures in turn until the time is over; whether no bar is broken."""
-    with tempfile.TemporaryDirectory() as scratch:
-        program = build_rank(Path(scratch))
-        chance = random.Random(time.time())
-        for _ in rounds(minutes):
-            for variant in chance.sample(list(VARIANTS), len(VARIANTS)):
-                line = measure_process(program, placing, variant)
-                keep(results, {"piece": "cost", "title": placing.title, **line})
-    lines = kept(results, "cost", placing.title)
-    rows, fine = cost_rows(placing.title, lines)
-    show(rows)
-    wrong = [line for line in lines if not line["replays_right"]]
-    made = sum(line["replays_made"] for line in lines if line["variant"] in BARRED)
-    print(f"{placing.title}: {made:,} replays made, counted right in {len(lines) - len(wrong)} of "
-          f"{len(lines)} processes")  # fmt: skip
-    return fine and not wrong
-
-
-def cost_rows(title: str, lines: list[dict[str, Any]]) -> tuple[list[list[object]], bool]:
-    """Rows of the table, and whether no bar is broken."""
-    columns: dict[str, dict[str, list[list[float]]]] = {}
-    for line in lines:
-        for key, value in line["values"].items():
-            columns.setdefault(key, {}).setdefault(line["variant"], []).append(value)
-    rows: list[list[object]] = []
-    fine = True
-    for key, by_variant in columns.items():
-        function, size, way = key.split()
-        measure = function, int(size), way
-        none = by_variant["none"]
-        for variant, values in by_variant.items():
-            if variant == "none":
-                continue
-            wall, cpu = (
-                ratio([value[i] for value in values], [value[i] for value in none])
-                for i in range(2)
-            )
-            bars = [verdict(wall, most_wall(measure)), verdict(cpu, MOST_CPU)]
-            if variant in BARRED:
-                fine &= not any("**" in bar for bar in bars)
-            median_us = [
-                f"{statistics.median(v[0] for v in of) / 1e3:.2f}" for of in (none, values)
-            ]
-            rows.append([title, function, f"{int(size):,}", way, variant, len(values), *median_us])
-            rows[-1] += [wall, bars[0], cpu, bars[1]] if variant in BARRED else [wall, "", cpu, ""]
-    return rows, fine
-
-
-COST_HEADER = [
-    "NCCL, ranks", "function", "bytes", "way", "recording", "processes", "no plugin, µs",
-    "with it, µs", "wall time [95 %]", "≤ 1.03 / 1.02", "CPU time [95 %]", f"≤ {MOST_CPU}",
-]  # fmt: skip
-
-
-# ---- graphs ----
 def graphs(placing: Placing) -> tuple[list[list[object]], bool]:
     """Replays made against replays counted, by rank. What captures end with is compared with the
     same program without the plugin.

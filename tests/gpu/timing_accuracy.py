@@ -15,7 +15,7 @@ import numpy as np
 from ncclscope.analysis.sampling import Estimate, Strata, strata_totals, total_of
 from ncclscope.capture import dtypes, layout
 from ncclscope.capture.metadata import by_kind, event_clocks, read_meta_file
-from ncclscope.capture.segment import Damage, open_file, view_slots
+from ncclscope.capture.segment import Damage, map_file, open_file, view_slots
 from ncclscope.model.build import open_model
 from ncclscope.model.detail_tables import details_of_process
 from ncclscope.model.model import Model
@@ -33,7 +33,7 @@ from tests.gpu.timing import (
 
 FIRST_CALLS = 8  # of a key: all sampled
 # Between hosts a block has 48 calls of 16 MiB. One of 64 is sampled; a fourth has all stamps.
-BLOCKS, BLOCKS_BETWEEN_HOSTS = 20, 60
+BLOCKS, BLOCKS_BETWEEN_HOSTS = 40, 60
 _EVENT = (1 << layout.HANDLE_BITS) - 1  # what of a handle numbers an event, as in `operations`
 
 
@@ -65,7 +65,7 @@ class Accuracy:
 def slots_with_handles(folder: Path) -> Iterator[tuple[int, np.void]]:
     """Every slot of a process's log with its handle; of one written twice, the later one last."""
     for path in sorted(folder.glob("log.*")):
-        header, data = open_file(path)
+        header, data = open_file(path, map_file)
         slots = view_slots(data, header.header_bytes, Damage())
         runs = {layout.KINDS["Block"], layout.KINDS["Updates"]}
         at = 0

@@ -199,6 +199,36 @@ def capture_by_another_thread() -> None:
     notes["capture by another thread"] = codes[0]
 
 
+def capture_that_fails() -> None:
+    """A call that is forbidden while a stream captures makes the capture invalid; then another
+    capture and eager calls, of the same communicator. CUDA's results are notes.
+    """
+    do(cuda.cudaStreamBeginCapture, stream, THREAD_LOCAL)
+    for _ in range(3):
+        all_reduce(stream)
+    notes["forbidden call"] = cuda.cudaStreamSynchronize(stream)
+    graph = c_void_p()
+    notes["end of its capture"] = cuda.cudaStreamEndCapture(stream, byref(graph))
+    cuda.cudaGetLastError()
+    replays.append(0)
+    all_reduce(stream)
+    after, place = capture(THREAD_LOCAL, 3)
+    launch(instantiate(after), place, 6)
+
+
+def update_that_fails() -> None:
+    """An executable cannot become a graph of another shape: it stays what it was."""
+    short, place = capture(THREAD_LOCAL, 2)
+    executable = instantiate(short)
+    launch(executable, place, 4)
+    long, _ = capture(THREAD_LOCAL, 6)
+    notes["update to another shape"] = cuda.cudaGraphExecUpdate(
+        executable, long, create_string_buffer(64)
+    )
+    cuda.cudaGetLastError()
+    launch(executable, place, 5)
+
+
 all_reduce(stream)
 do(cuda.cudaStreamSynchronize, stream)
 every_mode()
@@ -208,6 +238,8 @@ two_instances()
 if not os.environ.get("NCCLSCOPE_SIM_RELEASE"):
     update()
     child()
+    capture_that_fails()
+    update_that_fails()
 capture_by_another_thread()
 for left in list(executables):
     destroy(left, None)

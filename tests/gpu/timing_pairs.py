@@ -78,8 +78,8 @@ def variables_of(variant: str, scratch: str) -> dict[str, str]:
         path, *settings = OTHER.replace("{output}", scratch).split(",")
         return {"SWITCH_TO": path} | dict(setting.split("=", 1) for setting in settings)
     if variant == ANOTHER_BUILD:
-        return own | dict(VARIANTS["profile"] or {}) | {"SWITCH_TO": BEFORE}
-    return own | (_TRACE_VARIABLES if variant == TRACE else dict(VARIANTS[variant] or {}))
+        return own | dict(VARIANTS["profile"]) | {"SWITCH_TO": BEFORE}
+    return own | (_TRACE_VARIABLES if variant == TRACE else dict(VARIANTS[variant]))
 
 
 def measure_process(program: Path, plugin: Path, placing: Placing, variant: str) -> dict[str, Any]:
@@ -182,6 +182,7 @@ def pair_rows(
 # ignores them. And what the method makes of nothing.
 ASKS_NOTHING, IGNORES = "a plugin that asks for nothing", "profile mode's events, ignored"
 NO_PLUGIN = "no plugin again"
+KERNEL = "profile, kernel"  # has no bar
 EMPTY_EVENTS = {
     ASKS_NOTHING: 0,
     IGNORES: MODE_EVENTS["profile"] & ~GPU_TIMING_EVENTS | SAMPLING_EVENTS,
@@ -190,7 +191,10 @@ WAYS = ("back-to-back", "synchronised", "graph-20", "graph-200")
 # How a ratio is shown by what its bar says: bold where it is above, ~ where it is not resolved.
 MARKED = {"holds": "{}", "not resolved": "~{}", "**does not hold**": "**{}**"}
 # How many processes of each kind in a round: those with a bar need the narrowest intervals.
-COPIES_A_ROUND = {"profile": 2, "trace, sampled": 2, IGNORES: 2, ASKS_NOTHING: 1, NO_PLUGIN: 1}
+COPIES_A_ROUND = {
+    "profile": 2, "trace, sampled": 2, KERNEL: 1,
+    IGNORES: 2, ASKS_NOTHING: 1, NO_PLUGIN: 1,
+}  # fmt: skip
 # NCCLSCOPE_COPIES=NAME;NAME…: only these.
 _ONLY = os.environ.get("NCCLSCOPE_COPIES", "")
 MEASURED_COPIES = {n: c for n, c in COPIES_A_ROUND.items() if not _ONLY or n in _ONLY.split(";")}
@@ -206,7 +210,7 @@ def copies_variables(variant: str, scratch: str) -> dict[str, str] | None:
             "NCCL_PROFILER_PLUGIN": str(empty_plugin_path()),
             "NCCLSCOPE_EMPTY_EVENTS": events,
         }
-    return dict(VARIANTS[variant] or {}) | {"NCCLSCOPE_DIR": f"{scratch}/capture"}
+    return dict(VARIANTS[variant]) | {"NCCLSCOPE_DIR": f"{scratch}/capture"}
 
 
 def measure_copies(
@@ -259,12 +263,13 @@ def copies_rows(title: str, lines: list[dict[str, Any]]) -> tuple[list[list[obje
                 wall, cpu = ratio(processes, 0, 1), ratio(processes, 2, 3)
                 verdicts = verdict(wall, most_wall((function, int(size), way)))
                 fine &= variant not in BARRED or "**" not in verdicts + verdict(cpu, MOST_CPU)
-                cells[way] = MARKED[verdicts].format(wall)
+                cells[way] = (MARKED[verdicts] if variant != KERNEL else "{}").format(wall)
                 cpu_times.append(cpu)
-                if way == WAYS[0]:
+                if len(cpu_times) == 1:
                     base = statistics.median(pair[1] for pairs in processes for pair in pairs)
             most_cpu = max(cpu_times, key=lambda cpu: cpu.high)
-            cells["CPU"] = MARKED[verdict(most_cpu, MOST_CPU)].format(most_cpu)
+            mark = MARKED[verdict(most_cpu, MOST_CPU)] if variant != KERNEL else "{}"
+            cells["CPU"] = mark.format(most_cpu)
             rows.append([title, variant, len(own), function, f"{int(size):,}", f"{base / 1e3:.2f}"])
             rows[-1] += cells.values()
     return rows, fine
@@ -289,7 +294,7 @@ def measure_training(job: str, plugin: Path, placing: Placing, variant: str) -> 
     release instead of PyTorch's, which cannot have two ranks on a GPU there.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        variables = dict(VARIANTS[variant] or {}) | {
+        variables = dict(VARIANTS[variant]) | {
             "NCCLSCOPE_DIR": f"{scratch}/capture",
             "NCCL_PROFILER_PLUGIN": str(plugin),
             "SWITCH_TO": str(plugin_path()),

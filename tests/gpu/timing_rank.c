@@ -217,6 +217,8 @@ static void plan_works(void) {
     // Up to 1 MiB, back to back and in graphs of 20: where a call takes as long as the host needs.
     bool tightest = getenv("TIMING_TIGHTEST") != NULL;
     bool eager = getenv("TIMING_EAGER") != NULL;  // without graphs, whose replays are not sampled
+    // Graphs of 200 operations of 16 MiB, which between hosts take as long as all else.
+    bool longest = getenv("TIMING_LONGEST") != NULL;
     static const size_t sizes[] = {64, 1 << 16, 1 << 20, MOST_BYTES};
     for (int size = 0; size < 4; size++)
         for (int way = 0; way < WAYS; way++)
@@ -224,7 +226,8 @@ static void plan_works(void) {
                 if (smallest && (size || way > SYNCHRONISED)) continue;
                 if (tightest && (size > 2 || (way != BACK_TO_BACK && way != GRAPH_20))) continue;
                 if (eager && way > SYNCHRONISED) continue;
-                if (hosts > 1 && way == GRAPH_200 && sizes[size] == MOST_BYTES) continue;
+                bool is_longest = way == GRAPH_200 && sizes[size] == MOST_BYTES;
+                if (longest ? !is_longest : hosts > 1 && is_longest) continue;
                 works[work_count++] =
                     (struct work){.function = function ? "SendRecv" : "AllReduce",
                                   .call = function ? call_send_recv : call_all_reduce,
