@@ -31,6 +31,9 @@ _EPISODE_LEVEL = np.log(2.0)  # above the median: less is noise of a busy networ
 _LOW_LEVEL = np.log(1.4)  # of a stretch whose lower quartile is as far above nearly all others
 _TIMES_NOISE = 1.5  # the step, over the spread before and after it
 _MOST_EPISODES = 4  # more are slow now and then
+_LEAST_LOW = 0.2  # of a communicator that is mostly slow, but in stretches: the others
+_LEAST_TURNS = 3  # of these: one is a change, two are an episode
+_LONG_STRETCH = 6  # instances, on average
 # Of those that are slow now and then, the others: this quantile is at most so far above the median.
 # Read off 99 jobs with known truth: "Jobs of others" in docs/measurements/diagnosis.md.
 _HIGH, _QUIET = 0.95, np.log(1.3)
@@ -145,13 +148,17 @@ def slow_episodes(
 
 def slow_at_times(times: WireTimes, rows_of: dict[int, Ints]) -> tuple[Slowdown, ...]:
     """Communicators that are far slower now and then, and as ever in between: more often than
-    others, or at the same time as others. All else is the usual noise of the network.
+    others, or at the same time as others. All else is the usual noise of the network. What comes
+    and goes in long stretches may be slow for most of the run.
     """
-    above = {
-        row: times.relative[own] - np.median(times.relative[own]) for row, own in rows_of.items()
-    }
-    slow_of = {row: values > _EPISODE_LEVEL for row, values in above.items()}
-    found = [row for row in rows_of if _comes_and_goes(above[row], slow_of[row])]
+    above, slow_of, found = {}, {}, []
+    for row, own in rows_of.items():
+        values = times.relative[own]
+        high = _mostly_high(values)
+        above[row] = values - np.median(values if high is None else values[~high])
+        slow_of[row] = above[row] > _EPISODE_LEVEL if high is None else high
+        if high is not None or _comes_and_goes(above[row], slow_of[row]):
+            found.append(row)
     changes = []
     for row in found:
         own, values, slow = rows_of[row], above[row], slow_of[row]
@@ -171,6 +178,22 @@ def slow_at_times(times: WireTimes, rows_of: dict[int, Ints]) -> tuple[Slowdown,
             AtTimes(times.communicator[rows], began, ended, of_all),
         ),
     )  # fmt: skip
+
+
+def _mostly_high(values: Floats) -> Bools | None:
+    """Which values are of the higher of two levels, where more of them are than not and stretches
+    of both take turns; else None.
+
+        0.4 0.4 … 1.0 1.1 1.0 … 0.4 0.4 … 1.1 1.0 …     the median is of the higher level
+    """
+    ordered = np.sort(values)
+    first, last = int(_LEAST_LOW * len(values)), len(values) // 2
+    at = first + int(np.argmax(np.diff(ordered[first : last + 1])))
+    high = values > (ordered[at] + ordered[at + 1]) / 2
+    turns = np.count_nonzero(np.diff(high))
+    if not (_LEAST_TURNS <= turns <= len(values) / _LONG_STRETCH):
+        return None
+    return high if _are_apart(values[high], values[~high]) else None
 
 
 def _comes_and_goes(values: Floats, slow: Bools) -> bool:

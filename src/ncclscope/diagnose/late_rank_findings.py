@@ -8,6 +8,7 @@ from ncclscope.analysis.training_losses import late_calls, phase_excess
 from ncclscope.analysis.waiting.late_hosts import HostInTurn
 from ncclscope.analysis.waiting.origins import waiting_by_rank
 from ncclscope.analysis.waiting.rank_delays import Delays, delays_of
+from ncclscope.analysis.waiting.rank_sums import share_of_wall_time
 from ncclscope.analysis.waiting.root_causes import RootCauses
 from ncclscope.analysis.waiting.unequal_data import MoreData
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
@@ -17,6 +18,7 @@ from ncclscope.diagnose.late_ranks import (
     IDLE,
     IDLE_ROOTS,
     KINDS,
+    SCHEDULES,
     cost_in_words,
     severity,
 )
@@ -67,18 +69,19 @@ def _excess_evidence(delays: Delays) -> Evidence:
 
 
 def _waiting_evidence(context: RuleContext, delays: Delays) -> Evidence:
-    """Who waited because of a rank."""
-    waiting = context.waiting
-    text = f"others waited {duration(delays.waiting_ns)} because of it"
+    """Who waited because of a rank: of kernels that wait at the same time, the time once."""
+    waiting, waited_ns = context.waiting, delays.waiting_ns
     victims: list[tuple[int, int]] = []
     if waiting is not None:
-        row = context.waits_because_of(waiting, delays.rank)
+        row = context.waits_because_of(waiting, delays.rank) * share_of_wall_time(waiting)
+        waited_ns = int(row.sum())
         order = np.argsort(-row)[:_MOST_NAMED]
-        victims = [(int(waiting.kernels.ranks[at]), int(row[at])) for at in order if row[at]]
+        victims = [(int(waiting.kernels.ranks[at]), int(row[at])) for at in order if row[at] >= 1]
+    text = f"others waited {duration(waited_ns)} because of it"
     if victims:
         text += ": " + ", ".join(f"rank {rank} {duration(ns)}" for rank, ns in victims)
     name = context.run.model.communicator_names[delays.before[1]]
-    facts = {"waiting_us": round(delays.waiting_ns / 1e3, 3), "times": delays.times}
+    facts = {"waiting_us": round(waited_ns / 1e3, 3), "times": delays.times}
     command = f"ncclscope report {context.path} --by rank --comm {quote(name)}"
     return Evidence(text, facts, command)
 
@@ -133,14 +136,13 @@ def rank_finding(
     host = context.run.host_of.get(rank, "")
     name = context.run.model.communicator_names[delays.before[1]]
     phase, phase_evidence = _phase(context, rank)
-    if delays.as_idle_root:
-        cost = f"{IDLE}; {cost}"
+    by_role = delays.as_idle_root or delays.as_scheduler
+    if by_role:
+        cost = f"{IDLE if delays.as_idle_root else SCHEDULES}; {cost}"
     return Finding(
         "straggler",
-        INFO if delays.as_idle_root else severity(context, max(share, sampled_share)),
-        f"rank {rank}{context.where(rank)} is late {plural(delays.times, 'time')}"
-        f"{_when(context, [delays])}, typically by "
-        f"{duration(delays.typical_ns)}, mostly to {_before(context, delays)}{phase}; {cost}",
+        INFO if by_role else severity(context, max(share, sampled_share)),
+        f"rank {rank}{context.where(rank)} {_late_in_words(context, delays)}{phase}; {cost}",
         f"{CAUSES[kind]}: {ADVICE[kind]}",
         kind=kind,
         ranks=(rank,),
@@ -155,6 +157,26 @@ def rank_finding(
         confidence=_confidence(delays),
         lost_share=min(share, 1.0),
     )
+
+
+def holds_back(context: RuleContext, delays: Delays) -> bool:
+    """Whether all others wait for a rank nearly always: it is longer than nobody then."""
+    return context.what_if is not None and context.what_if.hold_back((delays.rank,))
+
+
+def _late_in_words(context: RuleContext, delays: Delays) -> str:
+    """How often a rank is late, and by how much."""
+    before, waiting = _before(context, delays), context.waiting
+    if waiting is None or not holds_back(context, delays):
+        times = plural(delays.times, "time")
+        late = f"is late {times}{_when(context, [delays])}, typically by"
+        return f"{late} {duration(delays.typical_ns)}, mostly to {before}"
+    place = int(np.searchsorted(waiting.kernels.ranks, delays.rank))
+    last = waiting.arrivals.last
+    theirs = (waiting.kernels.rank[last] == place) & (last != np.arange(len(last)))
+    times = plural(int(waiting.charges.times_last[place]), "time")
+    typical = duration(float(np.median(waiting.arrivals.wait_ns[theirs])))
+    return f"comes last {times}, and others wait {typical}, mostly in {before}"
 
 
 def _phase(context: RuleContext, rank: int) -> tuple[str, tuple[Evidence, ...]]:

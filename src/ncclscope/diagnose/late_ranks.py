@@ -13,6 +13,7 @@ from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, duration_range, percent
 
 IDLE = "it sends to all others, and may have had nothing to send"
+SCHEDULES = "it prepares what it sends to all others, and no other rank does such work"
 IDLE_ROOTS = "they send to all others, and may have had nothing to send"
 
 _NOTHING = 0.005  # of the run: a gain that may be less is no range

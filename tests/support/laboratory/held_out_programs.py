@@ -11,7 +11,7 @@ from tests.support.laboratory.programs import MB, Steps, start_up
 from tests.support.laboratory.rank import Rank
 
 
-def _groups(job: Job, name: str, members: list[tuple[int, ...]]) -> dict[int, Communicator]:
+def groups_of(job: Job, name: str, members: list[tuple[int, ...]]) -> dict[int, Communicator]:
     """New communicators, by rank."""
     table: dict[int, Communicator] = {}
     for number, ranks in enumerate(members):
@@ -40,8 +40,8 @@ def hierarchy_program(job: Job, load: Hierarchy) -> Program:
     """Training with hierarchical AllReduce."""
     hosts, each = range(load.hosts), load.per_host
     world = job.communicator("world", tuple(range(load.ranks)))
-    local = _groups(job, "local", [tuple(range(h * each, (h + 1) * each)) for h in hosts])
-    cross = _groups(job, "cross", [tuple(h * each + n for h in hosts) for n in range(each)])
+    local = groups_of(job, "local", [tuple(range(h * each, (h + 1) * each)) for h in hosts])
+    cross = groups_of(job, "cross", [tuple(h * each + n for h in hosts) for n in range(each)])
     size = int(load.size_mb * MB)
 
     def program(rank: Rank) -> Steps:
@@ -193,10 +193,10 @@ def sequence_parallel_program(job: Job, load: SequenceParallel) -> Program:
     """Training with sequence parallelism."""
     tp, dp = load.tp, load.dp
     world = job.communicator("world", tuple(range(load.ranks)))
-    shards = _groups(job, "tp", [tuple(range(d * tp, (d + 1) * tp)) for d in range(dp)])
+    shards = groups_of(job, "tp", [tuple(range(d * tp, (d + 1) * tp)) for d in range(dp)])
     replicas: dict[int, Communicator] = {}
     if dp > 1:
-        replicas = _groups(job, "dp", [tuple(d * tp + t for d in range(dp)) for t in range(tp)])
+        replicas = groups_of(job, "dp", [tuple(d * tp + t for d in range(dp)) for t in range(tp)])
     size = int(load.activation_mb * MB)
 
     def program(rank: Rank) -> Steps:
@@ -241,8 +241,8 @@ def prefill_program(job: Job, load: Prefill) -> Program:
     """The first half of ranks does prefill, the second half decodes."""
     tp = load.tp
     world = job.communicator("world", tuple(range(load.ranks)))
-    groups = _groups(job, "tp", [tuple(range(tp)), tuple(range(tp, 2 * tp))])
-    caches = _groups(job, "cache", [(n, tp + n) for n in range(tp)])
+    groups = groups_of(job, "tp", [tuple(range(tp)), tuple(range(tp, 2 * tp))])
+    caches = groups_of(job, "cache", [(n, tp + n) for n in range(tp)])
     size = int(load.cache_mb * MB)
 
     def layers(rank: Rank, ms: float, last: Kernel | None, mb: float) -> Kernel | None:
@@ -292,8 +292,8 @@ def head_exchange_program(job: Job, load: HeadExchange) -> Program:
     """Training with all-to-all in groups of ranks."""
     cp, dp = load.cp, load.dp
     world = job.communicator("world", tuple(range(load.ranks)))
-    heads = _groups(job, "cp", [tuple(range(d * cp, (d + 1) * cp)) for d in range(dp)])
-    shards = _groups(job, "dp", [tuple(d * cp + c for d in range(dp)) for c in range(cp)])
+    heads = groups_of(job, "cp", [tuple(range(d * cp, (d + 1) * cp)) for d in range(dp)])
+    shards = groups_of(job, "dp", [tuple(d * cp + c for d in range(dp)) for c in range(cp)])
     size = int(load.block_mb * MB)
 
     def program(rank: Rank) -> Steps:

@@ -10,6 +10,7 @@ from tests.support.laboratory.held_out_kinds import held_out_kinds
 from tests.support.laboratory.hiding_kinds import hiding_kinds
 from tests.support.laboratory.mesh import Mesh
 from tests.support.laboratory.missed_kinds import missed_kinds
+from tests.support.laboratory.overlapping_kinds import overlapping_kinds
 from tests.support.laboratory.programs import (
     Buckets,
     Experts,
@@ -345,7 +346,7 @@ def all_kinds() -> dict[str, Kind]:
     """Every kind by its name."""
     parts = (
         _data_parallel(), _sharded(), _pipelines(), _exchanges(), _records(), held_out_kinds(),
-        uncommon_kinds(), missed_kinds(), waiting_kinds(), hiding_kinds(),
+        uncommon_kinds(), missed_kinds(), waiting_kinds(), hiding_kinds(), overlapping_kinds(),
     )  # fmt: skip
     kinds = [kind for part in parts for kind in part]
     table = {kind.name: kind for kind in kinds}

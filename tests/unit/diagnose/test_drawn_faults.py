@@ -74,6 +74,7 @@ from tests.support.laboratory.random_jobs import random_kind
         pytest.param(26319, [(1,), (4,)], id="pipelines within a host and across are of one role"),
         pytest.param(26326, [(0,)], id="a stage without peers that is slow from the middle on"),
         pytest.param(26464, [(0, 1, 2, 3), (4,)], id="a host behind a late rank of another one"),
+        pytest.param(26480, [(5,)], id="slow launches of a ring, whose steps vary for all"),
         pytest.param(2803, [(8, 9)], id="a link that work hides, but for all ranks together"),
     ],
 )

@@ -60,6 +60,20 @@ def heavy_stage(waiting: Waiting, what_if: WhatIf) -> HeavyStage | None:
     return HeavyStage(ranks, times, prediction)
 
 
+def are_whole_stages(waiting: Waiting, ranks: tuple[int, ...]) -> bool:
+    """Whether these are all ranks of several stages: they send to each other, and meet nobody else
+    but in collectives of all ranks. No other rank does their work then.
+    """
+    kernels, chosen = waiting.kernels, np.isin(waiting.kernels.ranks, ranks)
+    if not _send_to_each_other(waiting, chosen):
+        return False
+    for row in np.unique(kernels.communicator[~kernels.pair]).tolist():
+        members = np.isin(kernels.ranks, waiting.run.ranks_of(row))
+        if not members.all() and (members & chosen).any() and (members & ~chosen).any():
+            return False
+    return True
+
+
 def _send_to_each_other(waiting: Waiting, chosen: Bools) -> bool:
     """Whether some of these ranks send to each other: they are of several stages then."""
     kernels = waiting.kernels

@@ -34,6 +34,7 @@ _OWN_GAPS = (
 _ALIKE = 1.3  # how far gaps may differ that are the part of the work which needs the end
 _AGREE = 0.5  # slopes
 _FEW_RANKS = 2  # that wait: one of them may be the only one whose waits vary
+_Gaps = tuple[Ints, Ints, Ints, Ints]  # by start: cell, rank, gap, wait
 
 
 def overlaps_wait(
@@ -55,8 +56,9 @@ def overlaps_wait(
     kind = factorize(both * (int(back.max()) + 1) + back)[0].astype(np.int64)
     gap, wait = length[1::3][follows], arrivals.wait_ns[behind]
     rank = kernels.rank[follows].astype(np.int64)
+    call = follows - kernels.first_of_rank[rank]
     share = _shrinks(cell, rank, gap, wait)
-    share = np.where(np.isnan(share), -gap_slopes(cell, rank, gap, wait), share)
+    share = np.where(np.isnan(share), -gap_slopes(cell, rank, gap, wait, call), share)
     # Where nobody waits, a transfer that takes long on one rank shows the same.
     transfer = length[2::3][behind]
     usual = quantile_by_group(cell, int(cell.max(initial=0)) + 1, transfer, 0.5)[cell]
@@ -130,30 +132,80 @@ def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
     return np.where(seen >= LEAST_TELLING, shrank / np.maximum(seen, 1), np.nan)[cell]
 
 
-def gap_slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints) -> Floats:
+def gap_slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints, call: Ints) -> Floats:
     """By start how gaps of its cell change with waits, on the same rank: -1 beside, 0 behind, NaN
-    unknown. A gap that is gone says nothing. Nor does one rank of several say it alone: one that is
-    slow for a while waits less then, and its gaps are longer. Where waits of the others vary less
-    than their gaps do for other reasons, nobody says it: who is quick in a step waits longer and
-    has a shorter gap, too.
+    unknown. A gap that is gone says nothing. A step that is long on all ranks has longer gaps and
+    other waits, whatever the work needs, so ranks are compared within a call first. Where that
+    shows nothing, as where all wait alike, calls are compared. `call`: numbers of the starts, equal
+    on ranks that make the same calls.
+
+        step    rank 1: wait, gap    rank 2: wait, gap
+        1       1.6, 1.1             1.3, 1.4             2.7 of work beside the kernel
+        2       1.4, 2.1             0.9, 2.6             3.5
     """
     loose = gap > TIGHT_NS
     cells = int(cell.max(initial=0)) + 1
     own = cell[loose], rank[loose], gap[loose], wait[loose]
-    slope = slopes(own[0], cells, *own[1:])
-    slope[_of_slow_times(slope, own)] = np.nan
-    alone = _decides_alone(*own[:2], own[3])
-    if alone.any():
-        decided = np.zeros(cells, bool)
-        decided[own[0][alone]] = True
-        cell_of, rank_of, gap_of, wait_of = (values[~alone] for values in own)
-        of_others = slopes(cell_of, cells, rank_of, gap_of, wait_of)
-        of_others[~_varies_enough(cell_of, rank_of, gap_of, wait_of, of_others)] = np.nan
-        slope = np.where(decided, of_others, slope)
+    within_calls = _slopes_of_several(own, cells, call[loose])
+    slope = np.where(np.isnan(within_calls), _slopes_of_several(own, cells, None), within_calls)
     return np.asarray(slope[cell])
 
 
-def _of_slow_times(slope: Floats, own: tuple[Ints, Ints, Ints, Ints]) -> Bools:
+def _slopes_of_several(own: _Gaps, cells: int, call: Ints | None) -> Floats:
+    """By cell how its gaps change with waits; NaN where one rank of several would say it alone: one
+    that is slow for a while waits less then, and its gaps are longer. Where waits of the others
+    vary less than their gaps do for other reasons, nobody says it: who is quick in a step waits
+    longer and has a shorter gap, too. `call`: to compare within calls.
+    """
+    if call is not None:
+        several = _made_by_several(own, call)
+        own, call = _chosen(own, several), call[several]
+    if not len(own[0]):
+        return np.full(cells, np.nan)
+    within = _within_calls(own, call)
+    slope = slopes(within[0], cells, *within[1:])
+    slope[_of_slow_times(slope, within)] = np.nan
+    alone = _decides_alone(*within[:2], within[3])
+    if alone.any():
+        decided = np.zeros(cells, bool)
+        decided[own[0][alone]] = True
+        others = _within_calls(_chosen(own, ~alone), None if call is None else call[~alone])
+        of_others = slopes(others[0], cells, *others[1:])
+        of_others[~_varies_enough(*others, of_others)] = np.nan
+        slope = np.where(decided, of_others, slope)
+    slope[~_varies_enough(*within, slope)] = np.nan
+    if call is not None:  # clocks of ranks do not agree to less
+        squares = _squares(*within[:2], within[3], cells)
+        slope[squares < np.bincount(own[0], minlength=cells) * float(TIGHT_NS) ** 2] = np.nan
+    return slope
+
+
+def _chosen(own: _Gaps, rows: Bools) -> _Gaps:
+    cell, rank, gap, wait = own
+    return cell[rows], rank[rows], gap[rows], wait[rows]
+
+
+def _made_by_several(own: _Gaps, call: Ints) -> Bools:
+    """By gap whether several ranks have one behind its call."""
+    key, keys = factorize(own[0] * (int(call.max(initial=0)) + 1) + call)
+    return np.asarray(np.bincount(key, minlength=keys)[key] > _FEW_RANKS)
+
+
+def _within_calls(own: _Gaps, call: Ints | None) -> _Gaps:
+    """Gaps and waits less the means of their calls; as they are without calls."""
+    if call is None:
+        return own
+    cell, rank, gap, wait = own
+    key, keys = factorize(cell * (int(call.max(initial=0)) + 1) + call)
+    count = np.maximum(np.bincount(key, minlength=keys), 1)
+    gap_mean, wait_mean = (
+        (np.bincount(key, values, minlength=keys) / count).astype(np.int64)
+        for values in (gap, wait)
+    )
+    return cell, rank, gap - gap_mean[key], wait - wait_mean[key]
+
+
+def _of_slow_times(slope: Floats, own: _Gaps) -> Bools:
     """By cell whether its slope is that of a time in which its one or two ranks were slow: from
     each gap to the next one it is another. `own`: cells, ranks, gaps and waits.
     """
@@ -169,14 +221,16 @@ def _of_slow_times(slope: Floats, own: tuple[Ints, Ints, Ints, Ints]) -> Bools:
 
 def _varies_enough(cell: Ints, rank: Ints, gap: Ints, wait: Ints, slope: Floats) -> Bools:
     """By cell whether waits of its ranks vary as much as what its slope leaves of their gaps."""
+    left = _squares(cell, rank, gap - np.nan_to_num(slope)[cell] * wait, len(slope))
+    return np.asarray(_squares(cell, rank, wait, len(slope)) >= left)
+
+
+def _squares(cell: Ints, rank: Ints, values: Ints | Floats, cells: int) -> Floats:
+    """By cell the sum of the squares of values, less the means of its ranks."""
     key, keys = factorize(cell * (int(rank.max(initial=0)) + 1) + rank)
     count = np.maximum(np.bincount(key, minlength=keys), 1)
-
-    def squares(values: Ints | Floats) -> Floats:
-        apart = values - (np.bincount(key, values, minlength=keys) / count)[key]
-        return np.bincount(cell, apart * apart, minlength=len(slope)).astype(np.float64)
-
-    return np.asarray(squares(wait) >= squares(gap - np.nan_to_num(slope)[cell] * wait))
+    apart = values - (np.bincount(key, values, minlength=keys) / count)[key]
+    return np.asarray(np.bincount(cell, apart * apart, minlength=cells).astype(np.float64))
 
 
 def _decides_alone(cell: Ints, rank: Ints, wait: Ints) -> Bools:

@@ -17,8 +17,8 @@ part of the gain, so what they may gain comes on top of it.
     links that gain nothing                             the same
     a rank without peers that gains nothing             what it works longer than the median rank
 
-A slow host where others are held back by work of their GPUs has no number, but a range: see
-`may_gain_ns`.
+A slow host where others are held back by work of their GPUs has no number, but a range, and so has
+a rank that holds all others back: see `may_gain_ns`.
 """
 
 from functools import cached_property
@@ -48,6 +48,7 @@ _UNEVEN = 1.12  # 90th percentile by median of the own time before an event
 _LONG_NS = 100_000  # own times that count for that
 _NOTABLE = 0.1  # of the usual length
 _WAITED_ELSEWHERE = 1.1  # times a rank's waits: of 49 gains one was 1.08 times as much
+_HARDLY = 0.1  # of the kernels of others, and of what any of them waits
 _SEVERAL = 8  # calls of a root
 _MUCH_LONGER = 10  # times what is short before a call of a root
 
@@ -112,20 +113,37 @@ class PredictionErrors:
         return max(bounds) + sum(self._without_peers_ns(row) for row in communicators)
 
     def may_gain_ns(self, ranks: tuple[int, ...]) -> int | None:
-        """What slow hosts may gain at most, where others may not run far ahead of their GPUs; None
-        elsewhere. These wait for work of their GPUs that is not on record, and that goes on while
-        kernels wait for the slow host: it may hide nothing of its delays, or all of them. No run
-        gains more than any other rank waited in all.
+        """What slow ranks may gain at most, where others do not show how long their work takes;
+        None elsewhere: slow hosts, where others may not run far ahead of their GPUs, and ranks that
+        hold all others back. These wait for work of their GPUs that is not on record, and that goes
+        on while kernels wait for the slow one: it may hide nothing of its delays, or all of them.
+        No run gains more than any other rank waited in all.
         """
         waiting, kernels = self._waiting, self._waiting.kernels
         own = np.isin(kernels.ranks, ranks)
         others = np.flatnonzero(~own)
-        if not len(others) or not (own & waiting.usual.slow_hosts).any():
-            return None
-        if 2 * self._limited[others].sum() < len(others):
+        if not len(others):
             return None
         wait = waiting.arrivals.wait_ns * ~waiting.start_up
-        return int(np.bincount(kernels.rank, wait, minlength=len(own))[others].min())
+        waited_ns = np.bincount(kernels.rank, wait, minlength=len(own))
+        is_host = bool((own & waiting.usual.slow_hosts).any())
+        is_host &= 2 * self._limited[others].sum() >= len(others)
+        return int(waited_ns[others].min()) if is_host or self.hold_back(ranks) else None
+
+    def hold_back(self, ranks: tuple[int, ...]) -> bool:
+        """Whether these ranks never wait, and all others begin hardly any kernel but right behind
+        one in which they waited: when they were ready is not on record.
+        """
+        waiting, kernels = self._waiting, self._waiting.kernels
+        own = np.isin(kernels.ranks, ranks)
+        wait = waiting.arrivals.wait_ns * ~waiting.start_up
+        waited_ns = np.bincount(kernels.rank, wait, minlength=len(own))
+        if own.all() or not own.any() or not self._meets_always:
+            return False
+        if waited_ns[own].max() > _HARDLY * waited_ns[~own].min():
+            return False
+        theirs = ~own[kernels.rank] & ~waiting.start_up
+        return bool((waiting.dependencies.blocked[theirs] != 0).mean() >= 1 - _HARDLY)
 
     def most_gained_ns(self, ranks: tuple[int, ...]) -> int | None:
         """What a run can gain by quicker ranks at most: each of the others takes as long as before

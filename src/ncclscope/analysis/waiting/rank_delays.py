@@ -17,6 +17,7 @@ LEAST_PAUSE = 0.01  # of the run: delays that are no habit and longer are pauses
 DENSE = 0.12  # of the chances: fewer are pauses
 _MOSTLY_AS_ROOT = 0.8  # of the delays of a server
 _PAUSE = 10.0  # times what is typical
+_AS_LONG = 2.0  # the long delays of a scheduler, times its short ones
 _IN_STEP = 0.5  # meetings with ranks that a root does not serve, for each of its delays
 
 
@@ -37,6 +38,7 @@ class Delays:
     last_ns: int
     as_root: bool = False  # before it sends to all others
     as_idle_root: bool = False  # and each time by another length
+    as_scheduler: bool = False  # and nearly each time, by work of its host that takes about as long
 
 
 def delays_of(waiting: Waiting, rank: int, of_last_arrivals: bool = True) -> Delays:
@@ -85,6 +87,7 @@ def delays_of(waiting: Waiting, rank: int, of_last_arrivals: bool = True) -> Del
         last_ns=int(times.max()),
         as_root=_is_root(waiting, notable),
         as_idle_root=is_idle_root(waiting, notable),
+        as_scheduler=_is_scheduler(waiting, notable),
     )
 
 
@@ -106,6 +109,26 @@ def is_idle_root(waiting: Waiting, events: Ints) -> bool:
         and _is_root(waiting, events)
         and _meetings_with_others(waiting, events // 3) < _IN_STEP * len(events)
     )
+
+
+def _is_scheduler(waiting: Waiting, events: Ints) -> bool:
+    """Whether delays are those of a host that prepares what its rank sends to all others: nearly
+    each time that it sends, about as long, and on communicators on which nobody else sends so. No
+    other rank shows how long that takes.
+    """
+    if not _is_root(waiting, events):
+        return False
+    calls = events[events % 3 == 0]
+    kernels, run = waiting.kernels, waiting.run
+    rows = np.flatnonzero(np.isin(kernels.communicator, kernels.communicator[calls // 3]))
+    sends = np.array([waits_for(name) == ROOT_FIRST for name in run.model.words["function"]])
+    rows = rows[sends[run.column("function", kernels.row[rows])] & ~waiting.start_up[rows]]
+    chances = rows[kernels.rank[rows] == kernels.rank[events[0] // 3]]
+    if len(calls) < max(_MOSTLY_AS_ROOT * len(chances), OFTEN):
+        return False
+    short, long = np.quantile(waiting.excess_ns[calls], (0.1, 0.9))
+    root = run.column("root", kernels.row[rows])  # numbered by communicator
+    return bool((root == root[0]).all() and long <= _AS_LONG * short)
 
 
 def _meetings_with_others(waiting: Waiting, served: Ints) -> int:

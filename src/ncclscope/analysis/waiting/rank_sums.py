@@ -3,8 +3,10 @@
 import numpy as np
 
 from ncclscope.analysis.robust_statistics import DEVIATIONS
+from ncclscope.analysis.waiting.arrivals import START
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.arrays import _abi
+from ncclscope.arrays.intervals import union_lengths
 from ncclscope.arrays.types import Bools, Floats
 from ncclscope.model.schema import NONE
 
@@ -24,6 +26,16 @@ def steady_charges(waiting: Waiting) -> Floats:
     root = waiting.dependencies.edge.reshape(-1, 3) == _abi.EDGE_ROOT
     charged[root] = 0
     return charged
+
+
+def share_of_wall_time(waiting: Waiting) -> Floats:
+    """By rank how long it waited, as a share of the sum of its waits: less than 1 where kernels of
+    several CUDA streams wait at the same time.
+    """
+    kernels, start = waiting.kernels, waiting.arrivals.events_ns[:, START]
+    wait, rank = waiting.arrivals.wait_ns, kernels.rank.astype(np.int32)
+    waited = union_lengths(rank, len(kernels.ranks), start, start + wait)
+    return np.asarray(waited / np.maximum(sums_by_rank(waiting, wait.astype(np.float64)), 1.0))
 
 
 def are_significant(waiting: Waiting, lengths: Floats, place: int, candidates: Bools) -> bool:

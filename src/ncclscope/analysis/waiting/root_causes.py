@@ -11,6 +11,8 @@ import numpy as np
 
 from ncclscope.analysis.waiting.arrivals import START
 from ncclscope.analysis.waiting.gradual_ranks import ranks_apart
+from ncclscope.analysis.waiting.heavy_stages import are_whole_stages
+from ncclscope.analysis.waiting.host_leaders import without_leaders
 from ncclscope.analysis.waiting.main_origin import main_origin
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.prediction import Prediction
@@ -32,6 +34,7 @@ from ncclscope.arrays.types import Bools, Ints
 LEAST_GAIN = 0.02  # of the run: less is nobody's concern
 _WAITED_FOR = 0.5  # of the steady excess
 _MUCH_EXCESS = 0.05  # of the run
+_MAY_GAIN = 0.08  # of the run, at most: the middle of what is possible is half of it
 _ROUNDS = 4
 _FEW = 2  # ranks that show behind others at once
 _MOST_ORDERED = 6  # causes of which each is taken out last
@@ -66,6 +69,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
     by_chance = set[int]()
     while rounds < _ROUNDS:
         ranks, communicators = causes_standing_out(left, waiting, change)
+        ranks = without_leaders(waiting, ranks)
         if what_if.has_gaps:
             ranks = certain_origins(waiting, ranks)
         many = len(change.ranks) + len(ranks) > max(len(waiting.kernels.ranks) // 2, 1)
@@ -82,6 +86,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         else:
             events = what_if.events_ns(change, keep)
         hidden = what_if.has_gaps and _has_much_excess(waiting, ranks)
+        hidden |= what_if.may_gain_ns(ranks) >= _MAY_GAIN * waiting.judged_ns
         gained_ns = best - run_ns(events)
         # Behind late ranks many others are left that are longer by chance: a replay without any
         # such delays gains, too.
@@ -95,6 +100,9 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         if is_large:
             break
         left = waiting.replayed(events)
+    if change.ranks:  # leaders of hosts may have been found one after the other
+        others = without_leaders(waiting, change.ranks)
+        kept = replace(kept, ranks=tuple(rank for rank in kept.ranks if rank in others))
     if not change.ranks and not change.communicators:
         kept = replace(
             kept, ranks=main_origin(waiting, what_if) or whole_host(waiting, what_if, Change())
@@ -111,6 +119,9 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
     if not kept.ranks and not kept.communicators:
         return None
     causes = _without_minor_ranks(waiting, what_if, kept, _with_predictions(waiting, what_if, kept))
+    may_gain_nothing = causes.prediction.least_gained_share < LEAST_GAIN
+    if may_gain_nothing and len(causes.ranks) > _FEW and are_whole_stages(waiting, kept.ranks):
+        return None
     gained = now - causes.prediction.replayed_ns
     return causes if what_if.has_gaps or gained > causes.prediction.noise_ns else None
 

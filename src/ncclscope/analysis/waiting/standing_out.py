@@ -100,7 +100,11 @@ def _late_ranks(
         ):
             late.append(rank)
     late += _others_of_hosts(left, late, candidates)
-    return late + _others_alike(kernels, late, np.where(more, own, 0.0))
+    late += _others_alike(kernels, late, np.where(more, own, 0.0))
+    if len(late) + taken.sum() > max(len(kernels.ranks) // 2, 1):
+        # Most ranks have no peers then: what the path shows counts.
+        return [int(rank) for rank in kernels.ranks[leads]]
+    return late
 
 
 def _late_more_often(waiting: Waiting, charged: Floats, own: Floats) -> Bools:

@@ -97,6 +97,14 @@ class WhatIf:
         """Whether the record hides what follows what, so that a replay may gain too little."""
         return self._errors.has_gaps
 
+    def may_gain_ns(self, ranks: tuple[int, ...]) -> int:
+        """What ranks may gain at most, where a replay shows little of it; else 0."""
+        return self._errors.may_gain_ns(ranks) or 0
+
+    def hold_back(self, ranks: tuple[int, ...]) -> bool:
+        """Whether all others wait for these ranks: nothing shows how quick these could be."""
+        return self._errors.hold_back(ranks)
+
     def check(self, change: Change) -> None:
         """Raises where a change is of ranks or links that the record does not have."""
         ranks = set(self._waiting.kernels.ranks.tolist())

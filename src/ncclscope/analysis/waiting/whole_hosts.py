@@ -10,16 +10,19 @@ from dataclasses import replace
 
 import numpy as np
 
+from ncclscope.analysis.waiting.arrivals import START
 from ncclscope.analysis.waiting.main_origin import LEAST_OF_RUN
 from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.analysis.waiting.rank_delays import delays_of
-from ncclscope.analysis.waiting.rank_sums import sums_by_rank
+from ncclscope.analysis.waiting.rank_sums import steady_charges, sums_by_rank
 from ncclscope.analysis.waiting.replay import run_ns
 from ncclscope.analysis.waiting.standing_out import HABIT, MOST_OF_HOST
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
+from ncclscope.arrays.types import Bools
 
 _SO_MANY_RANKS = 4  # of the host; of fewer all are the longest by chance
 _LONGER = 1.5  # times the longest rank of other hosts
+_LEAST_BEGUN = 0.1  # of the waiting that began on single ranks
 
 
 def whole_host(waiting: Waiting, what_if: WhatIf, others: Change) -> tuple[int, ...]:
@@ -39,9 +42,20 @@ def whole_host(waiting: Waiting, what_if: WhatIf, others: Change) -> tuple[int, 
     if longer[first].min() < least:
         return ()
     own = tuple(ranks[first].tolist())
+    if others.ranks and not _is_waited_for(waiting, first):
+        return ()
     habits = [delays_of(waiting, rank, of_last_arrivals=False).steady for rank in own]
     if sum(habits) < MOST_OF_HOST * len(own):
         return ()  # late_hosts.py has hosts whose ranks are late in turn
     with_host = what_if.events_ns(replace(others, ranks=(*others.ranks, *own)))
     gained_ns = run_ns(what_if.events_ns(others)) - run_ns(with_host)
     return own if gained_ns >= LEAST_OF_RUN * waiting.judged_ns else ()
+
+
+def _is_waited_for(waiting: Waiting, own: Bools) -> bool:
+    """Whether a notable part of the waiting for single ranks began on these. Behind a late rank all
+    ranks of another host may look slow, as they did their work while they waited for it.
+    """
+    charged = steady_charges(waiting)
+    began = sums_by_rank(waiting, charged[:, 0] + charged[:, START])
+    return bool(began[own].sum() >= _LEAST_BEGUN * began.sum())

@@ -11,6 +11,7 @@ from ncclscope.diagnose.finding import INFO, Evidence, Finding
 from ncclscope.diagnose.late_rank_findings import (
     alone_in_words,
     are_of_one_speed,
+    holds_back,
     host_finding,
     host_in_turn_finding,
     kind_of,
@@ -90,7 +91,8 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
         if share_of[delays.rank] < _LEAST_SHARE and len(causes.ranks) > 1:
             continue  # found behind others, and not worth a sentence
         likely = max(causes.prediction.likely_gained_share, 0.0) if may_cost else 1.0
-        if not _explains(context, delays, min(share_of[delays.rank], likely)):
+        explained = _explains(context, delays, min(share_of[delays.rank], likely))
+        if not explained and not holds_back(context, delays):
             continue  # its delays are too short for what it would cost
         prediction = causes.prediction if alone else None
         share = share_of[delays.rank]

@@ -18,11 +18,12 @@ def test_one_start_of_each_rank_shows_no_slope() -> None:
     """Without its rank's mean nothing is left of it, which looked like gaps that never change."""
     ranks = np.arange(16)
     gap = 16 * MS - ranks * MS // 2
-    cell = np.zeros(16, np.int64)
-    assert np.isnan(gap_slopes(cell, ranks, gap, ranks * MS // 2)).all()
+    cell, call = np.zeros(16, np.int64), np.zeros(16, np.int64)
+    assert np.isnan(gap_slopes(cell, ranks, gap, ranks * MS // 2, call)).all()
     twice = np.concatenate([gap, np.full(16, 16 * MS)])
     waits = np.concatenate([ranks * MS // 2, np.zeros(16, np.int64)])
-    slopes = gap_slopes(np.zeros(32, np.int64), np.tile(ranks, 2), twice, waits)
+    calls = np.repeat([0, 1], 16)
+    slopes = gap_slopes(np.zeros(32, np.int64), np.tile(ranks, 2), twice, waits, calls)
     np.testing.assert_allclose(slopes, -1, atol=0.01)
 
 
@@ -33,12 +34,29 @@ def test_one_rank_of_several_does_not_decide_alone_that_work_overlaps() -> None:
     slow = (ranks == 2) & (np.arange(150) % 2 == 0)
     gap = (3 * MS + rng.normal(0, MS // 5, 150) + slow * MS).astype(np.int64)
     wait = (2.5 * MS + rng.normal(0, MS // 20, 150) - slow * MS).astype(np.int64)
-    cell = np.zeros(150, np.int64)
-    assert np.isnan(gap_slopes(cell, ranks, gap, wait)).all()
+    cell, call = np.zeros(150, np.int64), np.tile(np.arange(30), 5)
+    assert np.isnan(gap_slopes(cell, ranks, gap, wait, call)).all()
     # Others vary too little to tell, whatever it is.
-    assert np.isnan(gap_slopes(cell, ranks, gap - (wait - wait.min()), wait)).all()
+    assert np.isnan(gap_slopes(cell, ranks, gap - (wait - wait.min()), wait, call)).all()
     waits = wait + (rng.normal(0, 1, 150) * MS).astype(np.int64)
-    np.testing.assert_allclose(gap_slopes(cell, ranks, 9 * MS + gap - waits, waits), -1, atol=0.2)
+    slopes = gap_slopes(cell, ranks, 9 * MS + gap - waits, waits, call)
+    np.testing.assert_allclose(slopes, -1, atol=0.2)
+
+
+def test_steps_that_are_long_for_all_ranks_do_not_show_what_overlaps() -> None:
+    """Of all ranks the work is longer in some steps, so that their gaps are, and waits for a late
+    launch are shorter. Between ranks of one step it shows what the work needs.
+    """
+    rng = np.random.default_rng(2)
+    ranks, call = np.repeat(np.arange(6), 40), np.tile(np.arange(40), 6)
+    cell = np.zeros(240, np.int64)
+    step = (rng.lognormal(0, 0.2, 40) * 2.5 * MS)[call]
+    wait = 3 * MS - 0.8 * (step - 2.5 * MS) + rng.normal(0, 0.2, 240) * MS
+    noise = rng.normal(0, 0.05, 240) * MS
+    behind, beside = (gap.astype(np.int64) for gap in (step + noise, 2 * step - wait + 3 * MS))
+    waits = wait.astype(np.int64)
+    np.testing.assert_allclose(gap_slopes(cell, ranks, behind, waits, call), 0, atol=0.1)
+    np.testing.assert_allclose(gap_slopes(cell, ranks, beside, waits, call), -1, atol=0.1)
 
 
 def test_later_steps_tell_that_the_first_ones_overlap_as_well(tmp_path: Path) -> None:
