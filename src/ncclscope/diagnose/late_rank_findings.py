@@ -28,6 +28,7 @@ from ncclscope.humanize import duration, percent, plural, ranks_in_words
 _PHASE_SHARE = 0.02  # of a step: a phase that takes this much longer is named
 _LATER = 0.15  # of the run: delays that begin, or end, so far from its ends are not always there
 _MOST_NAMED = 3
+_MOSTLY = 0.5  # of the kernels that others waited for
 _HOST_CAUSES = {
     "compute": "its ranks come late to their calls",
     "launch": "its ranks call in time, and are slow to launch",
@@ -160,8 +161,12 @@ def rank_finding(
 
 
 def holds_back(context: RuleContext, delays: Delays) -> bool:
-    """Whether all others wait for a rank nearly always: it is longer than nobody then."""
-    return context.what_if is not None and context.what_if.hold_back((delays.rank,))
+    """Whether all others wait for a rank nearly always, so that hardly any of its delays shows."""
+    waiting, what_if = context.waiting, context.what_if
+    if waiting is None or what_if is None or not what_if.hold_back((delays.rank,)):
+        return False
+    place = int(np.searchsorted(waiting.kernels.ranks, delays.rank))
+    return delays.times < _MOSTLY * int(waiting.charges.times_last[place])
 
 
 def _late_in_words(context: RuleContext, delays: Delays) -> str:

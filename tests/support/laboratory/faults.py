@@ -22,6 +22,7 @@ class Fault:
     | `gpu` | the rank's compute kernels take `factor` times as long |
     | `layer` | one compute kernel of a step, number `place`, takes `ms` longer |
     | `launch` | the rank's host takes `ms` longer between each call and its launch |
+    | `cpu` | the rank's host takes `ms` longer for each call and for each compute kernel |
     | `transfer` | what goes over the link between `link`'s ranks takes `factor` times as long |
     | `start-up` | the rank makes its first call `ms` late |
     """

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from tests.support.laboratory.engine import Job, Program
 from tests.support.laboratory.events import Kernel, Machine
+from tests.support.laboratory.faults import Fault
 from tests.support.laboratory.held_out_programs import groups_of
+from tests.support.laboratory.mesh import Mesh
 from tests.support.laboratory.programs import MB, Buckets, Steps, start_up
 from tests.support.laboratory.rank import Rank
 from tests.support.laboratory.shapes import gpu, host, link, shape
@@ -163,6 +165,12 @@ def overlapping_kinds() -> Iterator[Kind]:
     yield from shape("tp 16 on 2 hosts, a scheduler", scheduled_program, Scheduled(), {
         "slow GPU": (gpu(5, 1.6),),
     }, machine=Machine(ranks_per_host=8))  # fmt: skip
+    deep = Mesh(pp=8, micro_batches=12, steps=12)
+    yield from shape("pipeline 8 with single ranks on 2 hosts", None, deep, {
+        "slow CPUs of a host": tuple(
+            Fault("cpu", rank, ms=1.2, group="CPUs") for rank in range(4, 8)
+        ),
+    }, machine=Machine(ranks_per_host=4))  # fmt: skip
     much = Buckets(8, steps=48, buckets=2, bucket_mb=200)
     flaps = ((4, 12), (17, 24), (28, 36), (40, 45))
     yield from shape("ddp 8 on 2 hosts, two buckets", None, much, {

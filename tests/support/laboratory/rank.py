@@ -64,7 +64,10 @@ class Rank:
         self.step, self.computes = step, 0
         self.host(data_ms)
         self.host_ns += job.noise.late_ns(self.rng, usual_ms * 1e6)
-        for planted in self._faults("host", "data"):
+        self._delays("host", "data")
+
+    def _delays(self, *kinds: str) -> None:
+        for planted in self._faults(*kinds):
             self._delay(planted)
 
     def _delay(self, planted: Planted) -> None:
@@ -97,6 +100,7 @@ class Rank:
     def compute(self, ms: float, *after: Kernel | None, stream: str = "compute") -> Kernel:
         """A compute kernel, behind those in `after`."""
         noise = self.job.noise
+        self._delays("cpu")
         self.host_ns += self._varied(self.job.machine.host_us * 1e3, noise.host)
         length_ns = self._varied(ms * 1e6 * self.bias, noise.compute)
         longer_ns = 0.0
@@ -115,6 +119,7 @@ class Rank:
 
     def _call(self, communicator: Communicator, parts: tuple[Part, ...], stream: str) -> Kernel:
         """The kernel of a group call, not queued yet."""
+        self._delays("cpu")
         start_ns = self.rng.uniform(*FIRST_LAUNCH_NS)
         between_ns = self.rng.uniform(2_000, 6_000)
         call_ns = self.host_ns

@@ -16,7 +16,7 @@ from ncclscope.model.store.kept_answers import keep_answer, kept_answer
 
 _NAME = "account"
 # Rises when the account of a run changes, its windows included: kept ones are made again then.
-_VERSION = 9
+_VERSION = 10
 _SUMS = ("total_ns", "structure_ns", "start_up_ns", "below_clock_error_ns", "unknown_ns")
 _START_UP = "start-up"  # of a path
 

@@ -48,6 +48,7 @@ _UNEVEN = 1.12  # 90th percentile by median of the own time before an event
 _LONG_NS = 100_000  # own times that count for that
 _NOTABLE = 0.1  # of the usual length
 _WAITED_ELSEWHERE = 1.1  # times a rank's waits: of 49 gains one was 1.08 times as much
+_LITTLE_OF_IT = 0.2  # of what may be gained
 _HARDLY = 0.1  # of the kernels of others, and of what any of them waits
 _SEVERAL = 8  # calls of a root
 _MUCH_LONGER = 10  # times what is short before a call of a root
@@ -112,12 +113,13 @@ class PredictionErrors:
             bounds.append(gain)
         return max(bounds) + sum(self._without_peers_ns(row) for row in communicators)
 
-    def may_gain_ns(self, ranks: tuple[int, ...]) -> int | None:
+    def may_gain_ns(self, ranks: tuple[int, ...], gained_ns: int) -> int | None:
         """What slow ranks may gain at most, where others do not show how long their work takes;
-        None elsewhere: slow hosts, where others may not run far ahead of their GPUs, and ranks that
-        hold all others back. These wait for work of their GPUs that is not on record, and that goes
-        on while kernels wait for the slow one: it may hide nothing of its delays, or all of them.
-        No run gains more than any other rank waited in all.
+        None elsewhere: slow hosts, where others may not run far ahead of their GPUs, or in
+        pipelines, whose stages have no peers; and ranks that hold all others back, where a replay
+        gains little of it (`gained_ns`). Others wait for work of their GPUs that is not on record,
+        and that goes on while kernels wait for the slow one: it may hide nothing of its delays, or
+        all of them. No run gains more than any other rank waited in all.
         """
         waiting, kernels = self._waiting, self._waiting.kernels
         own = np.isin(kernels.ranks, ranks)
@@ -128,7 +130,10 @@ class PredictionErrors:
         waited_ns = np.bincount(kernels.rank, wait, minlength=len(own))
         is_host = bool((own & waiting.usual.slow_hosts).any())
         is_host &= 2 * self._limited[others].sum() >= len(others)
-        return int(waited_ns[others].min()) if is_host or self.hold_back(ranks) else None
+        is_host |= bool((own & waiting.usual.far_slower_hosts).any())
+        most_ns = int(waited_ns[others].min())
+        little = gained_ns < _LITTLE_OF_IT * most_ns
+        return most_ns if is_host or (little and self.hold_back(ranks)) else None
 
     def hold_back(self, ranks: tuple[int, ...]) -> bool:
         """Whether these ranks never wait, and all others begin hardly any kernel but right behind

@@ -25,7 +25,7 @@ from ncclscope.analysis.waiting.rank_delays import (
 )
 from ncclscope.analysis.waiting.rank_sums import steady_charges, sums_by_rank
 from ncclscope.analysis.waiting.replay import run_ns
-from ncclscope.analysis.waiting.standing_out import causes_standing_out
+from ncclscope.analysis.waiting.standing_out import HABIT, causes_standing_out
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.analysis.waiting.whole_hosts import whole_host
 from ncclscope.arrays.types import Bools, Ints
@@ -86,8 +86,8 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         else:
             events = what_if.events_ns(change, keep)
         hidden = what_if.has_gaps and _has_much_excess(waiting, ranks)
-        hidden |= what_if.may_gain_ns(ranks) >= _MAY_GAIN * waiting.judged_ns
         gained_ns = best - run_ns(events)
+        hidden |= what_if.may_gain_ns(ranks, gained_ns) >= _MAY_GAIN * waiting.judged_ns
         # Behind late ranks many others are left that are longer by chance: a replay without any
         # such delays gains, too.
         many_left = rounds > 0 and len(ranks) > _FEW and not hidden
@@ -112,6 +112,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         kept = replace(kept, ranks=whole_host(waiting, what_if, Change()))
     elif not waiting.are_of_one_speed(kept.ranks):
         apart = ranks_apart(waiting, kept.ranks, sums_by_rank(waiting, waiting.own_excess_ns))
+        apart = apart or _apart_as_a_habit(waiting, kept.ranks)
         apart = apart or _gain_far_more_than_next(waiting, what_if, kept)
         kept = replace(kept, ranks=apart or _only_cause(waiting, what_if, kept, now - best))
     if kept.ranks and not is_large:
@@ -124,6 +125,14 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         return None
     gained = now - causes.prediction.replayed_ns
     return causes if what_if.has_gaps or gained > causes.prediction.noise_ns else None
+
+
+def _apart_as_a_habit(waiting: Waiting, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """The same by what is longer in nearly every step: single pauses of others hide it in sums."""
+    steady = waiting.usual.steady_excess_ns
+    own = steady[np.isin(waiting.kernels.ranks, ranks)]
+    is_habit = bool((own >= HABIT * waiting.judged_ns).all())
+    return ranks_apart(waiting, ranks, steady) if is_habit else ()
 
 
 def _gain_far_more_than_next(waiting: Waiting, what_if: WhatIf, change: Change) -> tuple[int, ...]:

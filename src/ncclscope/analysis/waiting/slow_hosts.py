@@ -18,12 +18,14 @@ from ncclscope.analysis.waiting.arrivals import END, Arrivals
 from ncclscope.analysis.waiting.dependencies import Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.positions import LEAST_PEERS
-from ncclscope.analysis.waiting.quantiles import member_quantiles
+from ncclscope.analysis.waiting.quantiles import member_quantiles, quantile_by_group
 from ncclscope.analysis.waiting.slow_ranks import MOST_RANKS, STEADY
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 
 _SLOW_HOST = 1.3  # times as long as others, at positions that most ranks show
+_SHORT = 0.25  # quantile of times from call to call: work of the host beside them is not in it
+_FAR_SLOWER, _FAR_SLOWER_NS = 4.0, 100_000
 _OFTEN = 0.05  # of the calls of a rank: a limit counts in every step
 _STILL_BUSY_NS = 50_000  # after the call: clocks of hosts and GPUs agree better
 
@@ -67,6 +69,50 @@ def slow_hosts(kernels: Kernels, dependencies: Dependencies, rows: Ints) -> Slow
     np.maximum.at(of_position, free.group[alone], slowness[free.member[alone]])
     too_long[from_call] = of_position[position[from_call]]
     return SlowHosts(slowness, too_long)
+
+
+def far_slower_ns(kernels: Kernels, dependencies: Dependencies, rows: Ints) -> Floats:
+    """By rank how much longer its host takes from call to call, of pipelines in which some hosts
+    are far slower than others; else 0. That hardly depends on the stage.
+    """
+    none, ranks = np.zeros(len(kernels.ranks)), len(kernels.ranks)
+    own = rows[dependencies.edge[::3][rows] == _abi.EDGE_HOST]
+    if not kernels.pair.any() or ranks < LEAST_PEERS or not len(own):
+        return none
+    rank = kernels.rank[own].astype(np.int64)
+    typical = quantile_by_group(rank, ranks, dependencies.length_ns[::3][own], _SHORT)
+    known = np.bincount(rank, minlength=ranks) >= STEADY
+    if known.sum() < LEAST_PEERS:
+        return none
+    usual = float(np.sort(typical[known])[(known.sum() - 1) // 4])
+    slow = known & (np.nan_to_num(typical) > max(_FAR_SLOWER * usual, usual + _FAR_SLOWER_NS))
+    return np.where(slow, typical - usual, 0.0)
+
+
+def far_slower_calls_ns(
+    kernels: Kernels, dependencies: Dependencies, group: Ints, rows: Ints, far_slower: Floats
+) -> Floats:
+    """By call how much of what is usual in its group is the work of far slower hosts: those of most
+    ranks that make such calls, as of a half of a pipeline's stages. `far_slower`: by rank.
+
+                         ranks 2, 3    ranks 4, 5, 6
+        call to call     0.03          1.43 ms: usual is 1.40 less
+    """
+    if not far_slower.any():
+        return np.zeros(len(group))
+    own = rows[dependencies.edge[::3][rows] == _abi.EDGE_HOST]
+    rank, length = kernels.rank.astype(np.int64), dependencies.length_ns[::3]
+    is_slow = far_slower[rank[own]] > 0
+    groups = int(group.max()) + 1
+    of_quick, of_all = (
+        member_quantiles(group[at], groups, rank[at], length[at], (0.5,)).of_usual_member(0, groups)
+        for at in (own[~is_slow], own)
+    )
+    theirs = own[is_slow]
+    too_long = far_slower[rank[theirs]].astype(np.int64)
+    alone = quantile_by_group(group[theirs], groups, too_long, 0.5)
+    of_group = np.nan_to_num(np.where(np.isnan(of_quick), alone, of_all - of_quick))
+    return np.asarray(np.maximum(of_group, 0.0)[group])
 
 
 def _typical(member: Ints, ratio: Floats, members: int) -> Floats:

@@ -97,9 +97,9 @@ class WhatIf:
         """Whether the record hides what follows what, so that a replay may gain too little."""
         return self._errors.has_gaps
 
-    def may_gain_ns(self, ranks: tuple[int, ...]) -> int:
+    def may_gain_ns(self, ranks: tuple[int, ...], gained_ns: int) -> int:
         """What ranks may gain at most, where a replay shows little of it; else 0."""
-        return self._errors.may_gain_ns(ranks) or 0
+        return self._errors.may_gain_ns(ranks, gained_ns) or 0
 
     def hold_back(self, ranks: tuple[int, ...]) -> bool:
         """Whether all others wait for these ranks: nothing shows how quick these could be."""
@@ -157,7 +157,7 @@ class WhatIf:
                 round(error) + hidden + more_ns // 2, hidden, start_up, round(noise), more_ns,
             )  # fmt: skip
         less_ns = self._hidden_by_waiting_ns(change, keep, run_ns(then))
-        may_gain = self._errors.may_gain_ns(change.ranks)
+        may_gain = self._errors.may_gain_ns(change.ranks, gain)
         if less_ns > SURE * run_ns(then):  # the middle of what is possible
             return Prediction(
                 run_ns(now), run_ns(then) + less_ns // 2, self._step_ns(now), None,
