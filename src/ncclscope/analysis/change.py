@@ -31,7 +31,9 @@ _EPISODE_LEVEL = np.log(2.0)  # above the median: less is noise of a busy networ
 _LOW_LEVEL = np.log(1.4)  # of a stretch whose lower quartile is as far above nearly all others
 _TIMES_NOISE = 1.5  # the step, over the spread before and after it
 _MOST_EPISODES = 4  # more are slow now and then
-_LEAST_LOW = 0.2  # of a communicator that is mostly slow, but in stretches: the others
+_LEAST_OF_LEVEL = 0.2  # of a communicator that is slow in stretches: instances of either level
+_LEVELS_APART = np.log(1.25)  # lower quartile of the slow ones, and nearly all others
+_AROUND = 5  # instances whose median is the level
 _LEAST_TURNS = 3  # of these: one is a change, two are an episode
 _LONG_STRETCH = 6  # instances, on average
 # Of those that are slow now and then, the others: this quantile is at most so far above the median.
@@ -154,7 +156,7 @@ def slow_at_times(times: WireTimes, rows_of: dict[int, Ints]) -> tuple[Slowdown,
     above, slow_of, found = {}, {}, []
     for row, own in rows_of.items():
         values = times.relative[own]
-        high = _mostly_high(values)
+        high = _in_stretches(values)
         above[row] = values - np.median(values if high is None else values[~high])
         slow_of[row] = above[row] > _EPISODE_LEVEL if high is None else high
         if high is not None or _comes_and_goes(above[row], slow_of[row]):
@@ -180,20 +182,23 @@ def slow_at_times(times: WireTimes, rows_of: dict[int, Ints]) -> tuple[Slowdown,
     )  # fmt: skip
 
 
-def _mostly_high(values: Floats) -> Bools | None:
-    """Which values are of the higher of two levels, where more of them are than not and stretches
-    of both take turns; else None.
+def _in_stretches(values: Floats) -> Bools | None:
+    """Which values are of the higher of two levels, where long stretches of both take turns; else
+    None. Single values that are far from their neighbours are of no level.
 
-        0.4 0.4 … 1.0 1.1 1.0 … 0.4 0.4 … 1.1 1.0 …     the median is of the higher level
+        0.4 0.4 2.1 0.4 … 1.0 1.1 1.0 … 0.4 0.4 … 1.1 1.0 …     the median is of the higher level
     """
-    ordered = np.sort(values)
-    first, last = int(_LEAST_LOW * len(values)), len(values) // 2
+    around = np.pad(values, _AROUND // 2, mode="edge")
+    level = np.median(np.lib.stride_tricks.sliding_window_view(around, _AROUND), axis=1)
+    ordered = np.sort(level)
+    first, last = (int(share * len(values)) for share in (_LEAST_OF_LEVEL, 1 - _LEAST_OF_LEVEL))
     at = first + int(np.argmax(np.diff(ordered[first : last + 1])))
-    high = values > (ordered[at] + ordered[at + 1]) / 2
+    high = level > (ordered[at] + ordered[at + 1]) / 2
     turns = np.count_nonzero(np.diff(high))
     if not (_LEAST_TURNS <= turns <= len(values) / _LONG_STRETCH):
         return None
-    return high if _are_apart(values[high], values[~high]) else None
+    apart = np.quantile(level[high], 0.25) - np.quantile(level[~high], 0.95)
+    return high if apart > _LEVELS_APART else None
 
 
 def _comes_and_goes(values: Floats, slow: Bools) -> bool:
