@@ -28,7 +28,7 @@ from ncclscope.humanize import duration, percent, plural, ranks_in_words
 _PHASE_SHARE = 0.02  # of a step: a phase that takes this much longer is named
 _LATER = 0.15  # of the run: delays that begin, or end, so far from its ends are not always there
 _MOST_NAMED = 3
-_MOSTLY = 0.5  # of the kernels that others waited for
+_FEW_SHOWN = 0.5  # of the kernels that others waited for
 _HOST_CAUSES = {
     "compute": "its ranks come late to their calls",
     "launch": "its ranks call in time, and are slow to launch",
@@ -166,7 +166,7 @@ def holds_back(context: RuleContext, delays: Delays) -> bool:
     if waiting is None or what_if is None or not what_if.hold_back((delays.rank,)):
         return False
     place = int(np.searchsorted(waiting.kernels.ranks, delays.rank))
-    return delays.times < _MOSTLY * int(waiting.charges.times_last[place])
+    return delays.times < _FEW_SHOWN * int(waiting.charges.times_last[place])
 
 
 def _late_in_words(context: RuleContext, delays: Delays) -> str:

@@ -84,7 +84,8 @@ def test_nothing_is_timed_while_sampling_is_switched_off(tmp_path: Path, mode: s
     calls = 600
     for rank in run_sampled(tmp_path / "c", f"switched_off:{calls}", mode=mode):
         made = launches(rank)
-        assert made["timed"] == made["sampled"] > 2 * FIRSTS - 4
+        # And one in each block of 256 calls: of the whole ones, 1, 5 and 6 have no call of these.
+        assert made["timed"] == made["sampled"] >= FIRSTS + 3
         (count,) = rank.call_counts(layout.LEVEL_WORK)
         assert int(count.times["timing_off"]) == calls
         timed, not_sampled = sums(rank)[1:3]

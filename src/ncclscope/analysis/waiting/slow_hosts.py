@@ -19,13 +19,13 @@ from ncclscope.analysis.waiting.dependencies import Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels
 from ncclscope.analysis.waiting.positions import LEAST_PEERS
 from ncclscope.analysis.waiting.quantiles import member_quantiles, quantile_by_group
+from ncclscope.analysis.waiting.slow_launches import FAR_SLOWER, FAR_SLOWER_NS
 from ncclscope.analysis.waiting.slow_ranks import MOST_RANKS, STEADY
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 
 _SLOW_HOST = 1.3  # times as long as others, at positions that most ranks show
 _SHORT = 0.25  # quantile of times from call to call: work of the host beside them is not in it
-_FAR_SLOWER, _FAR_SLOWER_NS = 4.0, 100_000
 _OFTEN = 0.05  # of the calls of a rank: a limit counts in every step
 _STILL_BUSY_NS = 50_000  # after the call: clocks of hosts and GPUs agree better
 
@@ -85,7 +85,7 @@ def far_slower_ns(kernels: Kernels, dependencies: Dependencies, rows: Ints) -> F
     if known.sum() < LEAST_PEERS:
         return none
     usual = float(np.sort(typical[known])[(known.sum() - 1) // 4])
-    slow = known & (np.nan_to_num(typical) > max(_FAR_SLOWER * usual, usual + _FAR_SLOWER_NS))
+    slow = known & (np.nan_to_num(typical) > max(FAR_SLOWER * usual, usual + FAR_SLOWER_NS))
     return np.where(slow, typical - usual, 0.0)
 
 

@@ -21,7 +21,7 @@ from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Floats, Ints
 
 # Of a stage without peers. A group of many sends takes longer to launch than one send, but not so.
-_FAR_SLOWER, _FAR_SLOWER_NS = 4.0, 100_000
+FAR_SLOWER, FAR_SLOWER_NS = 4.0, 100_000
 
 
 def slow_starts_ns(
@@ -91,7 +91,7 @@ def _too_long_ns(kernels: Kernels, lasting: Ints) -> Ints:
     table = member_quantiles(like[lasting], groups, rank[lasting], took[lasting], (0.5,))
     usual = table.of_usual_member(0, groups)
     slow = table.quantiles[0] > np.maximum(
-        _FAR_SLOWER * usual[table.group], usual[table.group] + _FAR_SLOWER_NS
+        FAR_SLOWER * usual[table.group], usual[table.group] + FAR_SLOWER_NS
     )
     slow &= table.count >= LEAST_REPEATS
     of_both = np.zeros(groups * ranks, bool)

@@ -53,10 +53,10 @@ def test_steps_that_are_long_for_all_ranks_do_not_show_what_overlaps() -> None:
     step = (rng.lognormal(0, 0.2, 40) * 2.5 * MS)[call]
     wait = 3 * MS - 0.8 * (step - 2.5 * MS) + rng.normal(0, 0.2, 240) * MS
     noise = rng.normal(0, 0.05, 240) * MS
-    behind, beside = (gap.astype(np.int64) for gap in (step + noise, 2 * step - wait + 3 * MS))
+    behind, overlapping = (gap.astype(np.int64) for gap in (step + noise, 2 * step - wait + 3 * MS))
     waits = wait.astype(np.int64)
     np.testing.assert_allclose(gap_slopes(cell, ranks, behind, waits, call), 0, atol=0.1)
-    np.testing.assert_allclose(gap_slopes(cell, ranks, beside, waits, call), -1, atol=0.1)
+    np.testing.assert_allclose(gap_slopes(cell, ranks, overlapping, waits, call), -1, atol=0.1)
 
 
 def test_later_steps_tell_that_the_first_ones_overlap_as_well(tmp_path: Path) -> None:
