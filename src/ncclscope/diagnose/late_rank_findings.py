@@ -181,7 +181,7 @@ def _late_in_words(context: RuleContext, delays: Delays) -> str:
     theirs = (waiting.kernels.rank[last] == place) & (last != np.arange(len(last)))
     times = plural(int(waiting.charges.times_last[place]), "time")
     typical = duration(float(np.median(waiting.arrivals.wait_ns[theirs])))
-    return f"comes last {times}, and others wait {typical}, mostly in {before}"
+    return f"comes last {times}, and others wait for it, typically {typical}, mostly in {before}"
 
 
 def _phase(context: RuleContext, rank: int) -> tuple[str, tuple[Evidence, ...]]:
