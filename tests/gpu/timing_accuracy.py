@@ -33,7 +33,7 @@ from tests.gpu.timing import (
 
 FIRST_CALLS = 8  # of a key: all sampled
 # Between hosts a block has 48 calls of 16 MiB. One of 64 is sampled; a fourth has all stamps.
-BLOCKS, BLOCKS_BETWEEN_HOSTS = 40, 60
+BLOCKS, BLOCKS_BETWEEN_HOSTS = 20, 60
 _EVENT = (1 << layout.HANDLE_BITS) - 1  # what of a handle numbers an event, as in `operations`
 
 

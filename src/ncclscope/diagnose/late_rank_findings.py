@@ -8,7 +8,6 @@ from ncclscope.analysis.training_losses import late_calls, phase_excess
 from ncclscope.analysis.waiting.late_hosts import HostInTurn
 from ncclscope.analysis.waiting.origins import waiting_by_rank
 from ncclscope.analysis.waiting.rank_delays import Delays, delays_of
-from ncclscope.analysis.waiting.rank_sums import share_of_wall_time
 from ncclscope.analysis.waiting.root_causes import RootCauses
 from ncclscope.analysis.waiting.unequal_data import MoreData
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
@@ -70,14 +69,14 @@ def _excess_evidence(delays: Delays) -> Evidence:
 
 
 def _waiting_evidence(context: RuleContext, delays: Delays) -> Evidence:
-    """Who waited because of a rank: of kernels that wait at the same time, the time once."""
+    """Who waited because of a rank."""
     waiting, waited_ns = context.waiting, delays.waiting_ns
     victims: list[tuple[int, int]] = []
     if waiting is not None:
-        row = context.waits_because_of(waiting, delays.rank) * share_of_wall_time(waiting)
+        row = context.waits_because_of(waiting, delays.rank)
         waited_ns = int(row.sum())
         order = np.argsort(-row)[:_MOST_NAMED]
-        victims = [(int(waiting.kernels.ranks[at]), int(row[at])) for at in order if row[at] >= 1]
+        victims = [(int(waiting.kernels.ranks[at]), int(row[at])) for at in order if row[at]]
     text = f"others waited {duration(waited_ns)} because of it"
     if victims:
         text += ": " + ", ".join(f"rank {rank} {duration(ns)}" for rank, ns in victims)

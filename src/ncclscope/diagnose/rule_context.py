@@ -5,6 +5,8 @@ import shlex
 from collections import Counter
 from functools import cached_property
 
+import numpy as np
+
 from ncclscope.analysis.change import Slowdown, slowdowns
 from ncclscope.analysis.measures import extent
 from ncclscope.analysis.own_time import OwnTimes, own_times, unknown_own_times
@@ -22,6 +24,7 @@ from ncclscope.analysis.waiting.origins import (
 )
 from ncclscope.analysis.waiting.pauses import Pauses, Standstills, pauses_of, standstills_of
 from ncclscope.analysis.waiting.pauses_in_turn import PausesInTurn, pauses_in_turn
+from ncclscope.analysis.waiting.rank_sums import share_of_wall_time
 from ncclscope.analysis.waiting.root_causes import RootCauses, root_causes
 from ncclscope.analysis.waiting.sampled_delays import SampledDelays, sampled_delays
 from ncclscope.analysis.waiting.unequal_data import MoreData, ranks_with_more_data
@@ -121,13 +124,17 @@ class RuleContext:
         return ranks_with_more_data(self.waiting, self.root_causes.ranks)
 
     def waits_because_of(self, waiting: Waiting, rank: int) -> Ints:
-        """By rank of `waiting` how long it waited because of this one (global). Those of late ranks
-        are looked for at once.
+        """By rank of `waiting` how long it waited because of this one (global): where kernels wait
+        at the same time, the time once. Those of late ranks are looked for at once.
         """
         if rank not in self._waits_because_of:
             late = [] if self.root_causes is None else [own.rank for own in self.root_causes.ranks]
             ranks = [rank, *(other for other in late[:_LOOKED_FOR_AT_ONCE] if other != rank)]
-            self._waits_because_of |= waiting.waits_because_of(ranks)
+            share = share_of_wall_time(waiting)
+            waits = waiting.waits_because_of(ranks)
+            self._waits_because_of |= {
+                r: (own * share).astype(np.int64) for r, own in waits.items()
+            }
         return self._waits_because_of[rank]
 
     @cached_property

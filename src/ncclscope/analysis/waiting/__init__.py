@@ -22,6 +22,7 @@ standing_out.py   ranks and communicators that stand out among their peers
 root_causes.py    ranks and communicators whose delays make the run longer
 main_origin.py    the one rank of a few that most waiting begins on
 whole_hosts.py    a host all of whose ranks take longer than any other rank
+host_leaders.py   ranks at one place of every host, which are late by design
 slower_groups.py  communicators that are far slower than their peers
 pauses.py         single delays of ranks that cost a notable part of the run
 own_courses.py    work before a kernel that another kernel hides

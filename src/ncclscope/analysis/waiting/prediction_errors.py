@@ -121,19 +121,18 @@ class PredictionErrors:
         and that goes on while kernels wait for the slow one: it may hide nothing of its delays, or
         all of them. No run gains more than any other rank waited in all.
         """
-        waiting, kernels = self._waiting, self._waiting.kernels
-        own = np.isin(kernels.ranks, ranks)
+        usual = self._waiting.usual
+        own = np.isin(self._waiting.kernels.ranks, ranks)
         others = np.flatnonzero(~own)
         if not len(others):
             return None
-        wait = waiting.arrivals.wait_ns * ~waiting.start_up
-        waited_ns = np.bincount(kernels.rank, wait, minlength=len(own))
-        is_host = bool((own & waiting.usual.slow_hosts).any())
-        is_host &= 2 * self._limited[others].sum() >= len(others)
-        is_host |= bool((own & waiting.usual.far_slower_hosts).any())
-        most_ns = int(waited_ns[others].min())
+        most_ns = int(self._waited_ns[others].min())
+        if (own & usual.far_slower_hosts).any():
+            return most_ns
+        if (own & usual.slow_hosts).any() and 2 * self._limited[others].sum() >= len(others):
+            return most_ns
         little = gained_ns < _LITTLE_OF_IT * most_ns
-        return most_ns if is_host or (little and self.hold_back(ranks)) else None
+        return most_ns if little and self.hold_back(ranks) else None
 
     def hold_back(self, ranks: tuple[int, ...]) -> bool:
         """Whether these ranks never wait, and all others begin hardly any kernel but right behind
@@ -141,11 +140,9 @@ class PredictionErrors:
         """
         waiting, kernels = self._waiting, self._waiting.kernels
         own = np.isin(kernels.ranks, ranks)
-        wait = waiting.arrivals.wait_ns * ~waiting.start_up
-        waited_ns = np.bincount(kernels.rank, wait, minlength=len(own))
         if own.all() or not own.any() or not self._meets_always:
             return False
-        if waited_ns[own].max() > _HARDLY * waited_ns[~own].min():
+        if self._waited_ns[own].max() > _HARDLY * self._waited_ns[~own].min():
             return False
         theirs = ~own[kernels.rank] & ~waiting.start_up
         return bool((waiting.dependencies.blocked[theirs] != 0).mean() >= 1 - _HARDLY)
@@ -162,6 +159,13 @@ class PredictionErrors:
         last = np.maximum.reduceat(waiting.arrivals.events_ns[:, END], kernels.first_of_rank)
         idle = last.max() - last  # behind its last end
         return int((_WAITED_ELSEWHERE * wait + idle)[others].min())
+
+    @cached_property
+    def _waited_ns(self) -> Ints:
+        """By rank how long it waited, without the start-up."""
+        waiting, kernels = self._waiting, self._waiting.kernels
+        wait = waiting.arrivals.wait_ns * ~waiting.start_up
+        return np.bincount(kernels.rank, wait, minlength=len(kernels.ranks)).astype(np.int64)
 
     @cached_property
     def _limited(self) -> Bools:

@@ -73,6 +73,7 @@ def delays_of(waiting: Waiting, rank: int, of_last_arrivals: bool = True) -> Del
     kinds = _by_kind(waiting, chosen)
     late = chosen // 3
     notable = events[(charged > 0) & (excess > typical / 10)]
+    as_root = _is_root(waiting, notable)
     return Delays(
         rank=rank,
         waiting_ns=int(charged.sum()),
@@ -85,9 +86,9 @@ def delays_of(waiting: Waiting, rank: int, of_last_arrivals: bool = True) -> Del
         before=_most_often(kernels.function[late], kernels.communicator[late]),
         first_ns=int(times.min()),
         last_ns=int(times.max()),
-        as_root=_is_root(waiting, notable),
-        as_idle_root=is_idle_root(waiting, notable),
-        as_scheduler=_is_scheduler(waiting, notable),
+        as_root=as_root,
+        as_idle_root=as_root and is_idle_root(waiting, notable),
+        as_scheduler=as_root and _is_scheduler(waiting, notable),
     )
 
 
@@ -112,17 +113,15 @@ def is_idle_root(waiting: Waiting, events: Ints) -> bool:
 
 
 def _is_scheduler(waiting: Waiting, events: Ints) -> bool:
-    """Whether delays are those of a host that prepares what its rank sends to all others: nearly
-    each time that it sends, about as long, and on communicators on which nobody else sends so. No
+    """Whether delays before a rank sends to all others are those of a host that prepares what it
+    sends: nearly each time, about as long, and on communicators on which nobody else sends so. No
     other rank shows how long that takes.
     """
-    if not _is_root(waiting, events):
-        return False
     calls = events[events % 3 == 0]
     kernels, run = waiting.kernels, waiting.run
     rows = np.flatnonzero(np.isin(kernels.communicator, kernels.communicator[calls // 3]))
-    sends = np.array([waits_for(name) == ROOT_FIRST for name in run.model.words["function"]])
-    rows = rows[sends[run.column("function", kernels.row[rows])] & ~waiting.start_up[rows]]
+    sends = _sends_to_all(waiting, kernels.row[rows])
+    rows = rows[sends & ~waiting.start_up[rows]]
     chances = rows[kernels.rank[rows] == kernels.rank[events[0] // 3]]
     if len(calls) < max(_MOSTLY_AS_ROOT * len(chances), OFTEN):
         return False
@@ -148,10 +147,15 @@ def _is_root(waiting: Waiting, events: Ints) -> bool:
     if not len(events):
         return False
     run, rows = waiting.run, waiting.kernels.row[events // 3]
-    sends = np.array([waits_for(name) == ROOT_FIRST for name in run.model.words["function"]])
     is_root = run.column("root", rows) == run.column("rank", rows)
-    as_root = float(np.mean(sends[run.column("function", rows)] & is_root))
-    return as_root > _MOSTLY_AS_ROOT
+    return float(np.mean(_sends_to_all(waiting, rows) & is_root)) > _MOSTLY_AS_ROOT
+
+
+def _sends_to_all(waiting: Waiting, rows: Ints) -> Bools:
+    """By operation whether its root sends to all others."""
+    run = waiting.run
+    sends = np.array([waits_for(name) == ROOT_FIRST for name in run.model.words["function"]])
+    return np.asarray(sends[run.column("function", rows)])
 
 
 def _by_kind(waiting: Waiting, events: Ints) -> dict[str, int]:

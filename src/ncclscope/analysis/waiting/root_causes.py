@@ -25,7 +25,7 @@ from ncclscope.analysis.waiting.rank_delays import (
 )
 from ncclscope.analysis.waiting.rank_sums import steady_charges, sums_by_rank
 from ncclscope.analysis.waiting.replay import run_ns
-from ncclscope.analysis.waiting.standing_out import HABIT, causes_standing_out
+from ncclscope.analysis.waiting.standing_out import HABIT, are_most, causes_standing_out
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from ncclscope.analysis.waiting.whole_hosts import whole_host
 from ncclscope.arrays.types import Bools, Ints
@@ -72,7 +72,7 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         ranks = without_leaders(waiting, ranks)
         if what_if.has_gaps:
             ranks = certain_origins(waiting, ranks)
-        many = len(change.ranks) + len(ranks) > max(len(waiting.kernels.ranks) // 2, 1)
+        many = are_most(waiting.kernels, len(change.ranks) + len(ranks))
         if many or (not ranks and not communicators):
             break  # without peers nobody stands out
         change = replace(
@@ -128,7 +128,9 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
 
 
 def _apart_as_a_habit(waiting: Waiting, ranks: tuple[int, ...]) -> tuple[int, ...]:
-    """The same by what is longer in nearly every step: single pauses of others hide it in sums."""
+    """Those of several ranks that are apart from all others by what is longer in nearly every step:
+    sums have single pauses of others as well.
+    """
     steady = waiting.usual.steady_excess_ns
     own = steady[np.isin(waiting.kernels.ranks, ranks)]
     is_habit = bool((own >= HABIT * waiting.judged_ns).all())

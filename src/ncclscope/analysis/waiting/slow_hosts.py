@@ -36,6 +36,7 @@ class SlowHosts:
 
     by_rank: Floats  # times as slow as others; 1 where it is no slower
     too_long: Floats  # by call: what is usual there is so many times too long, else 1
+    far_slower_ns: Floats  # by rank: how much longer it takes from call to call, if far slower
 
 
 def slow_hosts(kernels: Kernels, dependencies: Dependencies, rows: Ints) -> SlowHosts:
@@ -45,7 +46,8 @@ def slow_hosts(kernels: Kernels, dependencies: Dependencies, rows: Ints) -> Slow
     too_long = np.ones(len(kernels))
     from_call = dependencies.edge[::3] == _abi.EDGE_HOST
     if ranks < LEAST_PEERS or not from_call[rows].any():
-        return SlowHosts(np.ones(ranks), too_long)
+        return SlowHosts(np.ones(ranks), too_long, np.zeros(ranks))
+    far_slower_ns = _far_slower_ns(kernels, dependencies, rows)
     rows = rows[np.diff(rank, prepend=-1)[rows] == 0]
     call = kernels.events_ns[:, 0]
     since = np.diff(call, prepend=call[:1])
@@ -68,16 +70,16 @@ def slow_hosts(kernels: Kernels, dependencies: Dependencies, rows: Ints) -> Slow
     of_position = np.ones(positions)
     np.maximum.at(of_position, free.group[alone], slowness[free.member[alone]])
     too_long[from_call] = of_position[position[from_call]]
-    return SlowHosts(slowness, too_long)
+    return SlowHosts(slowness, too_long, far_slower_ns)
 
 
-def far_slower_ns(kernels: Kernels, dependencies: Dependencies, rows: Ints) -> Floats:
+def _far_slower_ns(kernels: Kernels, dependencies: Dependencies, rows: Ints) -> Floats:
     """By rank how much longer its host takes from call to call, of pipelines in which some hosts
     are far slower than others; else 0. That hardly depends on the stage.
     """
     none, ranks = np.zeros(len(kernels.ranks)), len(kernels.ranks)
     own = rows[dependencies.edge[::3][rows] == _abi.EDGE_HOST]
-    if not kernels.pair.any() or ranks < LEAST_PEERS or not len(own):
+    if not kernels.pair.any():
         return none
     rank = kernels.rank[own].astype(np.int64)
     typical = quantile_by_group(rank, ranks, dependencies.length_ns[::3][own], _SHORT)
@@ -90,14 +92,15 @@ def far_slower_ns(kernels: Kernels, dependencies: Dependencies, rows: Ints) -> F
 
 
 def far_slower_calls_ns(
-    kernels: Kernels, dependencies: Dependencies, group: Ints, rows: Ints, far_slower: Floats
+    kernels: Kernels, dependencies: Dependencies, group: Ints, rows: Ints, hosts: SlowHosts
 ) -> Floats:
     """By call how much of what is usual in its group is the work of far slower hosts: those of most
-    ranks that make such calls, as of a half of a pipeline's stages. `far_slower`: by rank.
+    ranks that make such calls, as of a half of a pipeline's stages.
 
                          ranks 2, 3    ranks 4, 5, 6
         call to call     0.03          1.43 ms: usual is 1.40 less
     """
+    far_slower = hosts.far_slower_ns
     if not far_slower.any():
         return np.zeros(len(group))
     own = rows[dependencies.edge[::3][rows] == _abi.EDGE_HOST]

@@ -61,6 +61,11 @@ def causes_standing_out(
     return (tuple(ranks), ()) if of_ranks >= of_rows else ((), tuple(rows))
 
 
+def are_most(kernels: Kernels, count: int) -> bool:
+    """Whether so many ranks are more than half: nobody stands out among these."""
+    return count > max(len(kernels.ranks) // 2, 1)
+
+
 def _late_ranks(
     left: Waiting, waiting: Waiting, charges: tuple[Floats, Floats], change: Change
 ) -> list[int]:
@@ -101,7 +106,7 @@ def _late_ranks(
             late.append(rank)
     late += _others_of_hosts(left, late, candidates)
     late += _others_alike(kernels, late, np.where(more, own, 0.0))
-    if len(late) + taken.sum() > max(len(kernels.ranks) // 2, 1):
+    if are_most(kernels, len(late) + int(taken.sum())):
         # Most ranks have no peers then: what the path shows counts.
         return [int(rank) for rank in kernels.ranks[leads]]
     return late

@@ -25,12 +25,7 @@ from ncclscope.analysis.waiting.positions import LEAST_REPEATS
 from ncclscope.analysis.waiting.quantiles import MemberQuantiles, member_quantiles
 from ncclscope.analysis.waiting.shared_lengths import ranks_by_group, with_shared_lengths
 from ncclscope.analysis.waiting.shared_work import with_shared_work
-from ncclscope.analysis.waiting.slow_hosts import (
-    SlowHosts,
-    far_slower_calls_ns,
-    far_slower_ns,
-    slow_hosts,
-)
+from ncclscope.analysis.waiting.slow_hosts import SlowHosts, far_slower_calls_ns, slow_hosts
 from ncclscope.analysis.waiting.slow_launches import slow_calls_ns, slow_starts_ns
 from ncclscope.analysis.waiting.slow_ranks import STEADY, without_slowness
 from ncclscope.arrays import _abi
@@ -82,7 +77,6 @@ class _Edges:
     lasting: Ints  # of the sample: not of the start-up
     wait_ns: Ints  # by kernel
     hosts: SlowHosts
-    far_slower: Floats  # by rank: how much longer its host takes from call to call
 
     def column(self, values: npt.NDArray[Any], event: int) -> npt.NDArray[Any]:
         """Values by event as values by kernel."""
@@ -107,10 +101,7 @@ def usual_lengths_of(
     rank = kernels.rank.astype(np.int64)
     lasting = sample[~ignored[sample]]
     hosts = slow_hosts(kernels, dependencies, lasting)
-    far_slower = far_slower_ns(kernels, dependencies, lasting)
-    edges = _Edges(
-        kernels, dependencies, rank, sample, every, lasting, arrivals.wait_ns, hosts, far_slower
-    )
+    edges = _Edges(kernels, dependencies, rank, sample, every, lasting, arrivals.wait_ns, hosts)
     usual = np.empty((2, count, 3))  # median and high
     of_slow_ranks = np.zeros((count, 3), bool)
 
@@ -132,7 +123,7 @@ def usual_lengths_of(
         total[ranks:] * every,
         of_slow_ranks.reshape(-1),
         hosts.by_rank > 1,
-        far_slower > 0,
+        hosts.far_slower_ns > 0,
     )
 
 
@@ -189,9 +180,7 @@ def _of_own_edges(edges: _Edges, event: int) -> tuple[Floats, Floats, Bools]:
         _compare_with(_abi.EDGE_HOST, usual, fine, groups[0], rank, edge, own)
         usual /= edges.hosts.too_long
         usual -= slow_calls_ns(kernels, dependencies, groups[0], edges.lasting)
-        usual -= far_slower_calls_ns(
-            kernels, dependencies, groups[0], edges.lasting, edges.far_slower
-        )
+        usual -= far_slower_calls_ns(kernels, dependencies, groups[0], edges.lasting, edges.hosts)
     np.fmin(usual, lone_usual_ns(kernels, dependencies, groups[0], event, edges.sample), out=usual)
     usual = with_own_roles(kernels.serves, groups[0], length, usual, edges.sample)
     table = _quantiles(groups[0], rank, length, lasting)
